@@ -1,0 +1,3 @@
+//! The program `subdeq`.
+#![forbid(unsafe_code)]
+fn main() {}

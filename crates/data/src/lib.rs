@@ -1,0 +1,2 @@
+//! Datasets: read, check, split, standardise, fetch.
+#![forbid(unsafe_code)]

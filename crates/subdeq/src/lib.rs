@@ -1,0 +1,2 @@
+//! Deep equilibrium layers whose fixed point is provably unique.
+#![forbid(unsafe_code)]

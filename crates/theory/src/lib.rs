@@ -1,0 +1,2 @@
+//! What can be proved about an equilibrium layer.
+#![forbid(unsafe_code)]
