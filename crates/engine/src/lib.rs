@@ -1,1 +1,24 @@
 //! Arrays and fused equilibrium operations: all the unsafe code of the workspace, nothing else.
+//!
+//! The engine knows maps as data ([`Map`]), solves whole batches of equilibria in one call
+//! ([`Device::solve`]) and differentiates them in one more ([`Device::adjoint`]). It is not a tensor
+//! framework: no views, no broadcasting, no graph. What is proved about a map is not its business
+//! (that is `subdeq-theory`); what it promises is that a sample's answer depends on that sample alone:
+//! the same bits in any batch, at any position, with any number of threads.
+
+mod device;
+mod error;
+mod map;
+mod real;
+mod report;
+mod solver;
+
+pub mod cpu;
+
+pub use cpu::Cpu;
+pub use device::Device;
+pub use error::{EngineError, Result};
+pub use map::{Activation, Form, Group, Injection, Map, Normalisation, Operator, Padding, PNorm};
+pub use real::Real;
+pub use report::{Outcome, SampleReport};
+pub use solver::{Measure, Scope, Solver, Start, Stopping};
