@@ -1,0 +1,350 @@
+//! What a certificate is: a verdict as data, with every number needed to check it again from the weights alone.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::map::{MapSpec, SignStructure};
+
+/// A verdict about one map with one set of weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Certificate {
+    /// The map, without its weights.
+    pub map: MapSpec,
+    /// For which inputs the verdict holds.
+    pub scope: Scope,
+    /// What was found.
+    pub verdict: Verdict,
+}
+
+/// The inputs `y` that a verdict speaks about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Scope {
+    /// Every `y >= 0` (every real `y` for a monotone map). A refutation then holds for the `y` in its witness.
+    AllInputs,
+    /// Every `y` with `0 <= y <= ymax`.
+    InputSet {
+        /// Upper ends, one per entry.
+        ymax: Vec<f64>,
+    },
+    /// One input.
+    Sample {
+        /// The injection.
+        y: Vec<f64>,
+    },
+}
+
+/// What is known about the fixed points.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// There is exactly one fixed point, by `theorem`.
+    Proven {
+        /// Which statement proves it.
+        theorem: Theorem,
+        /// The contraction factor of plain (Picard) iteration in `metric`, rounded up; `None` where the theorem gives
+        /// uniqueness only.
+        factor: Option<f64>,
+        /// The metric that the factor is about.
+        metric: Metric,
+        /// Whether plain iteration is proved to converge from every start.
+        picard_converges: bool,
+        /// The numbers that the proof rests on.
+        evidence: Evidence,
+    },
+    /// There is more than one fixed point.
+    Refuted {
+        /// The proof of it.
+        witness: Refutation,
+    },
+    /// Neither could be shown.
+    Unproven {
+        /// In one sentence, what stands in the way.
+        why: String,
+        /// What was tried, in order.
+        tried: Vec<Attempt>,
+    },
+}
+
+/// The statements that certificates appeal to.
+// T2: extend as needed (secant variants etc.).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Theorem {
+    /// Theorem 1 with the strong degree of a user's own operator.
+    StrongDegree,
+    /// Theorem 2 and A1: nonnegative weights, the degree on the nonnegative half-line.
+    NonnegativeWeights,
+    /// Lemma 2 and A2: rows of one sign, the degree on the whole line.
+    RowSignedWeights,
+    /// A3.
+    SplitSign,
+    /// A3'.
+    Gains,
+    /// A4.
+    Divisive,
+    /// A4 with softsign, written as a rational function.
+    Rational,
+    /// A5.
+    Monomial,
+    /// A6.
+    PowerRatio,
+    /// A7: a strongly monotone operator.
+    Monotone,
+    /// Linear or 1-Lipschitz propagation over a graph, `(1 - t) ||A||_2 < 1`.
+    GraphPropagation,
+    /// Theorem 3: one normalised vector, an order-preserving map, Hilbert's metric.
+    NormalisedMonotone,
+    /// Theorem 4: one normalised vector, `kappa`.
+    NormalisedGeneral,
+    /// Theorem 4: interacting groups, twice the strong degree.
+    NormalisedInteracting,
+    /// T1: `D|W|v <= theta v`.
+    WeightedSup,
+    /// T2: `||T D W T^-1||_2 < 1`.
+    WeightedTwoNorm,
+    /// T3: `P D^-1 - sym(P W)` positive definite.
+    DiagonalStability,
+    /// T4: the slope interval around its midpoint.
+    SlopeInterval,
+    /// TL: the log-Jacobian on a box (strong subhomogeneity on that box).
+    LogJacobian,
+    /// T1 with secant slopes at the computed fixed point.
+    SecantWeightedSup,
+    /// T2 with secant slopes at the computed fixed point.
+    SecantTwoNorm,
+    /// T3 with secant slopes at the computed fixed point.
+    SecantDiagonalStability,
+}
+
+/// What a contraction factor measures distances with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "kebab-case")]
+pub enum Metric {
+    /// `max_i |ln x_i - ln y_i|`.
+    Thompson,
+    /// `max_i ln(x_i/y_i) - min_i ln(x_i/y_i)`, within each normalised group.
+    Hilbert,
+    /// `max_i |x_i - y_i| / v_i`.
+    WeightedSup {
+        /// Positive weights, one per entry; for a convolution one per channel.
+        v: Vec<f64>,
+    },
+    /// `||T (x - y)||_2`, `T` diagonal.
+    WeightedTwoNorm {
+        /// Diagonal of `T`; for a convolution one per channel; empty for the identity.
+        t: Vec<f64>,
+    },
+    /// The theorem gives uniqueness without a rate.
+    None,
+}
+
+impl Metric {
+    /// A short name: `thompson`, `hilbert`, `weighted-sup`, `weighted-two-norm`, `none`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Metric::Thompson => "thompson",
+            Metric::Hilbert => "hilbert",
+            Metric::WeightedSup { .. } => "weighted-sup",
+            Metric::WeightedTwoNorm { .. } => "weighted-two-norm",
+            Metric::None => "none",
+        }
+    }
+}
+
+/// The numbers a proof rests on.
+// T2: extend this enum with one variant per closing test (box, slopes, P, ...); `Degree` and `RowGains` are T1's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Evidence {
+    /// The factor follows from the form of the map, its scalar constants and the signs of the weights.
+    ByForm {
+        /// The signs that were found and that the proof needs.
+        signs: SignStructure,
+        /// A norm of the weights that the factor depends on (A5: `||W||_inf`, rounded up), else `None`.
+        weight_norm: Option<f64>,
+    },
+    /// A3': the row sums `A_i` and `B_i` of the gains, rounded up (so that the tied shifts are at least these).
+    RowGains {
+        /// `A_i`.
+        excitatory: Vec<f64>,
+        /// `B_i`.
+        inhibitory: Vec<f64>,
+    },
+    /// A user's own operator, whose strong degree was computed by the calculus.
+    StrongDegree {
+        /// The degree, rounded up.
+        degree: f64,
+    },
+}
+
+/// The proof that there is more than one fixed point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Refutation {
+    /// Balls (in the sup norm) that do not meet, each with exactly one fixed point in it.
+    FixedPoints {
+        /// The input for which they are fixed points.
+        y: Vec<f64>,
+        /// The centres.
+        points: Vec<Vec<f64>>,
+        /// The radii.
+        radii: Vec<f64>,
+    },
+    /// A verified fixed point of negative index: the others must exist, because the indices of all sum to one.
+    Index {
+        /// The input.
+        y: Vec<f64>,
+        /// The fixed point.
+        point: Vec<f64>,
+        /// The ball around it in which it lies.
+        radius: f64,
+        /// An upper bound (`< 0`) of `det(I - J)` over the ball.
+        determinant: f64,
+    },
+}
+
+impl Refutation {
+    /// The fixed points, as far as they are known.
+    #[must_use]
+    pub fn points(&self) -> Vec<&[f64]> {
+        match self {
+            Refutation::FixedPoints { points, .. } => points.iter().map(Vec::as_slice).collect(),
+            Refutation::Index { point, .. } => vec![point],
+        }
+    }
+
+    /// The input for which there are several.
+    #[must_use]
+    pub fn y(&self) -> &[f64] {
+        match self {
+            Refutation::FixedPoints { y, .. } | Refutation::Index { y, .. } => y,
+        }
+    }
+}
+
+/// One test that did not settle the matter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Which.
+    pub test: String,
+    /// What came out, in words.
+    pub outcome: String,
+    /// The number that had to be below one (or above zero), where there is one and it is finite.
+    pub value: Option<f64>,
+}
+
+impl Attempt {
+    /// An attempt; a value that is not finite is left out, because JSON has no such numbers.
+    #[must_use]
+    pub fn new(test: impl Into<String>, outcome: impl Into<String>, value: f64) -> Attempt {
+        Attempt { test: test.into(), outcome: outcome.into(), value: value.is_finite().then_some(value) }
+    }
+}
+
+impl Verdict {
+    /// `proven`, `refuted` or `unproven`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Verdict::Proven { .. } => "proven",
+            Verdict::Refuted { .. } => "refuted",
+            Verdict::Unproven { .. } => "unproven",
+        }
+    }
+
+    /// Whether uniqueness is proven.
+    #[must_use]
+    pub fn is_proven(&self) -> bool {
+        matches!(self, Verdict::Proven { .. })
+    }
+
+    /// Whether uniqueness is refuted.
+    #[must_use]
+    pub fn is_refuted(&self) -> bool {
+        matches!(self, Verdict::Refuted { .. })
+    }
+}
+
+impl fmt::Display for Theorem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Theorem::StrongDegree => "strong degree below one (Theorem 1)",
+            Theorem::NonnegativeWeights => "nonnegative weights (Theorem 2)",
+            Theorem::RowSignedWeights => "rows of one sign (Lemma 2)",
+            Theorem::SplitSign => "split-sign form (A3)",
+            Theorem::Gains => "gains tied to the shift (A3')",
+            Theorem::Divisive => "divisive form (A4)",
+            Theorem::Rational => "rational form (A4)",
+            Theorem::Monomial => "monomial form (A5)",
+            Theorem::PowerRatio => "power-ratio form (A6)",
+            Theorem::Monotone => "strongly monotone operator (A7)",
+            Theorem::GraphPropagation => "damped graph propagation",
+            Theorem::NormalisedMonotone => "normalised order-preserving map in Hilbert's metric (Theorem 3)",
+            Theorem::NormalisedGeneral => "normalised map in Hilbert's metric (Theorem 4)",
+            Theorem::NormalisedInteracting => "interacting normalised groups, twice the degree (Theorem 4)",
+            Theorem::WeightedSup => "weighted sup norm (T1)",
+            Theorem::WeightedTwoNorm => "weighted 2-norm (T2)",
+            Theorem::DiagonalStability => "diagonal stability (T3)",
+            Theorem::SlopeInterval => "slope interval (T4)",
+            Theorem::LogJacobian => "log-Jacobian on a box (TL)",
+            Theorem::SecantWeightedSup => "weighted sup norm with secant slopes (T1)",
+            Theorem::SecantTwoNorm => "weighted 2-norm with secant slopes (T2)",
+            Theorem::SecantDiagonalStability => "diagonal stability with secant slopes (T3)",
+        })
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scope::AllInputs => f.write_str("for every input"),
+            Scope::InputSet { .. } => f.write_str("for every input of the given set"),
+            Scope::Sample { .. } => f.write_str("for this input"),
+        }
+    }
+}
+
+impl fmt::Display for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.verdict {
+            Verdict::Proven { theorem, factor, metric, picard_converges, .. } => {
+                write!(f, "PROVEN: {} has exactly one fixed point {}, by {theorem}.", self.map, self.scope)?;
+                match factor {
+                    Some(c) => write!(f, " Each iteration shrinks the {} distance by {c:.6}.", metric.name()),
+                    None if *picard_converges => write!(f, " Plain iteration converges to it."),
+                    None => {
+                        write!(f, " Plain iteration need not reach it: use an operator-splitting solver.")
+                    }
+                }
+            }
+            Verdict::Refuted { witness } => {
+                write!(f, "REFUTED: {} has more than one fixed point", self.map)?;
+                let shown = |p: &[f64]| {
+                    let head: Vec<String> = p.iter().take(6).map(|x| format!("{x:.8}")).collect();
+                    format!("({}{})", head.join(", "), if p.len() > 6 { ", ..." } else { "" })
+                };
+                if self.scope == Scope::AllInputs {
+                    write!(f, " for y = {}", shown(witness.y()))?;
+                }
+                f.write_str(":")?;
+                for point in witness.points() {
+                    write!(f, " {}", shown(point))?;
+                }
+                match witness {
+                    Refutation::Index { .. } => write!(f, " is one of negative index, so there are others."),
+                    Refutation::FixedPoints { .. } => f.write_str("."),
+                }
+            }
+            Verdict::Unproven { why, tried } => {
+                write!(f, "UNPROVEN: nothing is promised about {} {}: {why}", self.map, self.scope)?;
+                for attempt in tried {
+                    write!(f, "\n  tried {}: {}", attempt.test, attempt.outcome)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
