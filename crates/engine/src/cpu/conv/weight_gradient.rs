@@ -1,0 +1,126 @@
+//! The gradient for the weights: `gw[o][i][row][column] = sum over images and pixels of gy[p, o] x[p + offset, i]`.
+//!
+//! For each row of the window, an outer product of the `3 x inputs` contiguous numbers under it with the outputs, summed
+//! over pixels: sums in registers over a band of rows, then added to the gradient of a chunk of images, then chunks
+//! added pairwise in a fixed order. The chunks depend on the batch size alone, so threads do not change a bit; the three
+//! levels keep the rounding error of long sums small.
+
+use std::ops::Range;
+
+use super::block::{Strides, accumulate, vector_blocks, with_block};
+use super::padded::Padded;
+use super::shape::{Geometry, Shape};
+use crate::cpu::buffer::Buffer;
+use crate::cpu::isa::{Isa, Vectorised};
+use crate::cpu::simd::{Lanes, SimdReal};
+
+/// Rows of the image that are summed in registers.
+const BAND: usize = 4;
+
+/// Room to compute with, for one thread.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch<T: SimdReal> {
+    padded: Padded<T>,
+    /// A band of the output gradient, channels padded to whole vectors.
+    band: Buffer<T>,
+}
+
+/// Numbers in the packed gradient `[window row][window column][input][padded output]`.
+pub fn packed_len(shape: &Shape) -> usize {
+    9 * shape.in_channels * shape.out_channels.next_multiple_of(LANES)
+}
+
+/// Outputs are padded to this many in the packed gradient, whatever the instruction set.
+const LANES: usize = 16;
+
+/// Adds the gradient of one image to a packed gradient.
+pub fn add_image<T: SimdReal>(
+    isa: Isa,
+    shape: &Shape,
+    x: &[T],
+    gy: &[T],
+    scratch: &mut Scratch<T>,
+    packed: &mut [T],
+) {
+    let geometry = Geometry { shape: *shape, in_planes: 1, out_planes: 1 };
+    assert!(packed.len() == packed_len(shape) && gy.len() == shape.output_len(), "gradient length");
+    scratch.padded.load(&geometry, x);
+    let padded_outputs = shape.out_channels.next_multiple_of(LANES);
+    scratch.band.reserve_zeros(BAND * shape.width * padded_outputs);
+    for start in (0..shape.height).step_by(BAND) {
+        let rows = start..shape.height.min(start + BAND);
+        let gy = &gy[start * shape.width * shape.out_channels..];
+        let pixels = rows.len() * shape.width;
+        for (target, gy) in
+            scratch.band.chunks_exact_mut(padded_outputs).zip(gy.chunks_exact(shape.out_channels)).take(pixels)
+        {
+            target[..shape.out_channels].copy_from_slice(gy);
+        }
+        let (image, gy) = (scratch.padded.numbers(&geometry), &scratch.band[..pixels * padded_outputs]);
+        isa.dispatch(AddBand { shape, rows, image, gy, packed });
+    }
+}
+
+/// Adds a packed gradient to one in the order of the weights.
+pub fn unpack<T: SimdReal>(shape: &Shape, packed: &[T], gw: &mut [T]) {
+    let padded_outputs = shape.out_channels.next_multiple_of(LANES);
+    for (output, gw) in gw.chunks_exact_mut(9 * shape.in_channels).enumerate() {
+        for (input, gw) in gw.chunks_exact_mut(9).enumerate() {
+            for (tap, gw) in gw.iter_mut().enumerate() {
+                *gw += packed[(tap * shape.in_channels + input) * padded_outputs + output];
+            }
+        }
+    }
+}
+
+/// Adds a band of rows to a packed gradient.
+struct AddBand<'a, T: SimdReal> {
+    shape: &'a Shape,
+    rows: Range<usize>,
+    image: &'a [T],
+    gy: &'a [T],
+    packed: &'a mut [T],
+}
+
+impl<T: SimdReal> Vectorised<T> for AddBand<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(mut self) {
+        for window_row in 0..3 {
+            for (first, count) in vector_blocks::<V>(self.shape.out_channels) {
+                with_block!(V, count, add_segment(&mut self, window_row, first * V::N));
+            }
+        }
+    }
+}
+
+/// One row of the window for one block of outputs.
+#[inline(always)]
+fn add_segment<V: Lanes, const ROWS: usize, const VECTORS: usize>(
+    band: &mut AddBand<V::Elem>,
+    window_row: usize,
+    first: usize,
+) {
+    let Shape { width, in_channels, out_channels, .. } = *band.shape;
+    let padded_outputs = out_channels.next_multiple_of(LANES);
+    let strides = Strides { row: 1, depth: in_channels, right: padded_outputs };
+    let segment = 3 * in_channels;
+    for start in (0..segment).step_by(ROWS) {
+        let mut sums = [[V::zero(); VECTORS]; ROWS];
+        for (row, gy) in band.rows.clone().zip(band.gy.chunks_exact(width * padded_outputs)) {
+            let image = &band.image[(row + window_row) * (width + 2) * in_channels + start..];
+            assert!(image.len() >= width * in_channels + ROWS && first + VECTORS * V::N <= padded_outputs);
+            // SAFETY: left, entry `ROWS - 1 + (width - 1) * in_channels` at most; right, `VECTORS` vectors of the padded
+            // outputs of each of `width` pixels; both checked above.
+            unsafe { accumulate(&mut sums, image.as_ptr(), gy[first..].as_ptr(), width, strides) }
+        }
+        for (entry, sums) in (start..segment).zip(&sums) {
+            let at = (window_row * segment + entry) * padded_outputs + first;
+            for (v, &sum) in sums.iter().enumerate() {
+                let packed = &mut band.packed[at + v * V::N..][..V::N];
+                (sum + V::load(packed)).store(packed);
+            }
+        }
+    }
+}
