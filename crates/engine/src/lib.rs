@@ -9,6 +9,7 @@
 mod device;
 mod error;
 mod map;
+mod network;
 mod real;
 mod report;
 mod solver;

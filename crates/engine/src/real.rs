@@ -64,6 +64,8 @@ pub trait Real:
     fn max(self, other: Self) -> Self;
     /// The smaller number.
     fn min(self, other: Self) -> Self;
+    /// The absolute value of `self` with the sign of `sign`.
+    fn copysign(self, sign: Self) -> Self;
     /// Neither infinite nor NaN.
     fn is_finite(self) -> bool;
 }
@@ -74,18 +76,33 @@ macro_rules! real {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             const EPSILON: Self = $t::EPSILON;
+            #[inline(always)]
             fn from_f64(x: f64) -> Self { x as $t }
+            #[inline(always)]
             fn to_f64(self) -> f64 { f64::from(self) }
+            #[inline(always)]
             fn mul_add(self, a: Self, b: Self) -> Self { $t::mul_add(self, a, b) }
+            #[inline(always)]
             fn abs(self) -> Self { $t::abs(self) }
+            #[inline(always)]
             fn sqrt(self) -> Self { $t::sqrt(self) }
+            #[inline(always)]
             fn exp(self) -> Self { $t::exp(self) }
+            #[inline(always)]
             fn ln(self) -> Self { $t::ln(self) }
+            #[inline(always)]
             fn ln_1p(self) -> Self { $t::ln_1p(self) }
+            #[inline(always)]
             fn tanh(self) -> Self { $t::tanh(self) }
+            #[inline(always)]
             fn powf(self, p: Self) -> Self { $t::powf(self, p) }
+            #[inline(always)]
             fn max(self, other: Self) -> Self { $t::max(self, other) }
+            #[inline(always)]
             fn min(self, other: Self) -> Self { $t::min(self, other) }
+            #[inline(always)]
+            fn copysign(self, sign: Self) -> Self { $t::copysign(self, sign) }
+            #[inline(always)]
             fn is_finite(self) -> bool { $t::is_finite(self) }
         }
     )*};

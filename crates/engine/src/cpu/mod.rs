@@ -1,1 +1,113 @@
-//! The CPU.
+//! The CPU: aligned arrays, vector instructions chosen at run time, a thread pool.
+
+mod buffer;
+mod distance;
+mod isa;
+pub mod simd;
+mod solve;
+mod step;
+mod vmath;
+
+pub(crate) mod conv;
+pub(crate) mod fourier;
+pub(crate) mod network;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+pub use buffer::Buffer;
+pub use distance::Distance;
+pub use isa::Isa;
+pub use step::FixedPointStep;
+
+use crate::{EngineError, Result};
+use simd::SimdReal;
+
+/// The processor cores of this machine, as a [`crate::Device`].
+///
+/// ```
+/// use subdeq_engine::Cpu;
+/// let cpu = Cpu::<f32>::new(2)?;
+/// assert_eq!(cpu.threads(), 2);
+/// # Ok::<(), subdeq_engine::EngineError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cpu<T> {
+    isa: Isa,
+    threads: usize,
+    /// None for one thread: the caller's own does the work.
+    pool: Option<Arc<rayon::ThreadPool>>,
+    numbers: PhantomData<T>,
+}
+
+impl<T: SimdReal> Cpu<T> {
+    /// A device of `threads` threads (0: as many as the machine has cores) that uses the widest instruction set, or
+    /// what the environment variable `SUBDEQ_ISA` names.
+    pub fn new(threads: usize) -> Result<Self> {
+        Self::with_isa(threads, Isa::from_environment()?)
+    }
+
+    /// The same with a chosen instruction set.
+    pub fn with_isa(threads: usize, isa: Isa) -> Result<Self> {
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
+            some => some,
+        };
+        let pool = match threads {
+            1 => None,
+            _ => {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| {
+                    EngineError::Invalid(format!("a pool of {threads} threads could not be started: {error}"))
+                })?;
+                Some(Arc::new(pool))
+            }
+        };
+        Ok(Self { isa, threads, pool, numbers: PhantomData })
+    }
+
+    /// Number of threads.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Runs `work` inside the thread pool, so that parallel iterators in it use this device's threads.
+    pub(crate) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match &self.pool {
+            Some(pool) => pool.install(work),
+            None => work(),
+        }
+    }
+
+    /// Hands the items of `queue` to the workers: each worker takes the next item until none is left. `workers` is
+    /// what each thread needs for itself (scratch memory); as many threads work as there are workers, at most.
+    ///
+    /// Nothing is allocated. Which worker gets which item is left to chance, so results must not depend on it.
+    pub(crate) fn share<W: Send, I: Send>(
+        &self,
+        workers: &mut [W],
+        queue: impl Iterator<Item = I> + Send,
+        work: impl Fn(&mut W, I) + Sync,
+    ) {
+        if self.pool.is_none() || workers.len() == 1 {
+            if let Some(worker) = workers.first_mut() {
+                queue.for_each(|item| work(worker, item));
+            }
+            return;
+        }
+        use rayon::prelude::*;
+        let queue = std::sync::Mutex::new(queue);
+        let next = || queue.lock().ok().and_then(|mut queue| queue.next());
+        self.install(|| {
+            workers.par_iter_mut().with_max_len(1).for_each(|worker| {
+                while let Some(item) = next() {
+                    work(worker, item);
+                }
+            });
+        });
+    }
+}

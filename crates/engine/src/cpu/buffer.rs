@@ -1,0 +1,132 @@
+//! Memory that starts on a cache line.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// A cache line, and the width of the widest vector, in bytes.
+const ALIGNMENT: usize = 64;
+
+mod sealed {
+    /// Number types for which all-zero bytes are the number zero and which need no destructor.
+    pub trait Zeroable: Copy {}
+    impl Zeroable for f32 {}
+    impl Zeroable for f64 {}
+    impl Zeroable for u16 {}
+    impl Zeroable for u32 {}
+    impl Zeroable for i32 {}
+}
+pub(crate) use sealed::Zeroable;
+
+/// A fixed number of numbers in memory aligned to 64 bytes; the array type of the CPU.
+///
+/// ```
+/// use subdeq_engine::cpu::Buffer;
+/// let buffer = Buffer::from_slice(&[1.0f32, 2.0]);
+/// assert_eq!(buffer[1], 2.0);
+/// assert_eq!(buffer.as_ptr() as usize % 64, 0);
+/// ```
+pub struct Buffer<T: Zeroable> {
+    start: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: a buffer owns its memory exclusively and `T` is plain numbers; it is as shareable as a `Vec<T>`.
+unsafe impl<T: Zeroable + Send> Send for Buffer<T> {}
+// SAFETY: as above; a shared buffer only gives out shared slices.
+unsafe impl<T: Zeroable + Sync> Sync for Buffer<T> {}
+
+impl<T: Zeroable> Buffer<T> {
+    fn layout(len: usize) -> Layout {
+        let numbers = Layout::array::<T>(len).expect("a buffer larger than the address space");
+        numbers.align_to(ALIGNMENT).expect("64 is a power of two")
+    }
+
+    /// `len` zeros.
+    pub fn zeros(len: usize) -> Self {
+        if len == 0 {
+            return Self { start: NonNull::dangling(), len };
+        }
+        let layout = Self::layout(len);
+        // SAFETY: the layout has a nonzero size since `len > 0` and `T` is not zero-sized.
+        let raw = unsafe { alloc_zeroed(layout) };
+        match NonNull::new(raw.cast::<T>()) {
+            Some(start) => Self { start, len },
+            None => handle_alloc_error(layout),
+        }
+    }
+
+    /// A copy of `numbers`.
+    pub fn from_slice(numbers: &[T]) -> Self {
+        let mut buffer = Self::zeros(numbers.len());
+        buffer.copy_from_slice(numbers);
+        buffer
+    }
+
+    /// Makes it at least `len` long, all zeros if it has to grow; a buffer that is long enough is left as it is.
+    pub fn reserve_zeros(&mut self, len: usize) {
+        if self.len < len {
+            *self = Self::zeros(len);
+        }
+    }
+}
+
+impl<T: Zeroable> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: the memory came from `alloc_zeroed` with the same layout and is freed once.
+            unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) }
+        }
+    }
+}
+
+impl<T: Zeroable> Deref for Buffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: `start` points to `len` initialised numbers (or dangles, aligned, when `len` is 0).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Zeroable> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`; the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Zeroable> Clone for Buffer<T> {
+    fn clone(&self) -> Self {
+        Self::from_slice(self)
+    }
+}
+
+impl<T: Zeroable> Default for Buffer<T> {
+    fn default() -> Self {
+        Self::zeros(0)
+    }
+}
+
+impl<T: Zeroable + fmt::Debug> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Buffer;
+
+    #[test]
+    fn empty_and_grown() {
+        let mut buffer = Buffer::<f64>::default();
+        assert!(buffer.is_empty());
+        buffer.reserve_zeros(33);
+        assert_eq!(&buffer[..], &[0.0; 33]);
+        assert_eq!(buffer.as_ptr() as usize % 64, 0);
+        buffer[7] = 2.0;
+        buffer.reserve_zeros(5);
+        assert_eq!(buffer.clone()[7], 2.0);
+    }
+}

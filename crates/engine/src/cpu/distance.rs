@@ -1,0 +1,116 @@
+//! How far an iterate is from its image, in every measure that a stopping rule may ask for.
+
+use crate::Measure;
+use crate::Real;
+use crate::cpu::simd::{Lanes, SimdReal};
+
+/// The sums and extremes that a residual is made of. Partial ones merge, in the order in which they are merged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Distance {
+    /// Sum of `(F(z) - z)^2`.
+    pub difference: f64,
+    /// Sum of `F(z)^2`; not finite when the image is not.
+    pub size: f64,
+    /// Largest `F(z) - z`, or largest `ln(F(z) / z)` for the metrics of the positive orthant.
+    pub high: f64,
+    /// Smallest of the same.
+    pub low: f64,
+}
+
+impl Distance {
+    /// Of nothing.
+    pub const EMPTY: Distance =
+        Distance { difference: 0.0, size: 0.0, high: f64::NEG_INFINITY, low: f64::INFINITY };
+
+    /// Adds what was found on other entries.
+    pub fn merge(&mut self, other: Distance) {
+        self.difference += other.difference;
+        self.size += other.size;
+        self.high = self.high.max(other.high);
+        self.low = self.low.min(other.low);
+    }
+
+    /// Whether the image was finite (and not too large to be squared).
+    pub fn is_finite(&self) -> bool {
+        self.size.is_finite()
+    }
+
+    /// The residual. Infinite where a metric of the positive orthant meets a number that is not positive.
+    pub fn value(&self, measure: Measure) -> f64 {
+        match measure {
+            Measure::Relative => self.difference.sqrt() / (1e-5 + self.size.sqrt()),
+            Measure::Absolute => self.difference.sqrt(),
+            Measure::Sup | Measure::Thompson => self.high.max(-self.low),
+            Measure::Hilbert => self.high - self.low,
+        }
+    }
+}
+
+/// The distance of a row of arguments and their images.
+#[inline(always)]
+pub(crate) fn distance_row<V: Lanes>(measure: Measure, argument: &[V::Elem], image: &[V::Elem]) -> Distance {
+    match measure {
+        Measure::Relative | Measure::Absolute => squares::<V>(argument, image),
+        Measure::Sup => extremes::<V>(argument, image, |z, f| f - z),
+        Measure::Thompson | Measure::Hilbert => extremes::<V>(argument, image, |z, f| {
+            let positive = V::zero().lt(z.min(f));
+            V::select(positive, (f / z).ln(), V::constant(f64::INFINITY))
+        }),
+    }
+}
+
+#[inline(always)]
+fn squares<V: Lanes>(argument: &[V::Elem], image: &[V::Elem]) -> Distance {
+    let mut difference = V::zero();
+    let mut size = V::zero();
+    let (z, z_tail) = (argument.chunks_exact(V::N), argument.chunks_exact(V::N).remainder());
+    let (f, f_tail) = (image.chunks_exact(V::N), image.chunks_exact(V::N).remainder());
+    for (z, f) in z.zip(f) {
+        let f = V::load(f);
+        let d = f - V::load(z);
+        difference = d.fma(d, difference);
+        size = f.fma(f, size);
+    }
+    if !f_tail.is_empty() {
+        let f = V::load_tail(f_tail);
+        let d = f - V::load_tail(z_tail);
+        difference = d.fma(d, difference);
+        size = f.fma(f, size);
+    }
+    Distance { difference: difference.sum().to_f64(), size: size.sum().to_f64(), ..Distance::EMPTY }
+}
+
+#[inline(always)]
+fn extremes<V: Lanes>(argument: &[V::Elem], image: &[V::Elem], gap: impl Fn(V, V) -> V) -> Distance {
+    let mut high = V::constant(f64::NEG_INFINITY);
+    let mut low = V::constant(f64::INFINITY);
+    let mut size = V::zero();
+    for (z, f) in argument.chunks(V::N).zip(image.chunks(V::N)) {
+        let (z, f_lanes) = (V::load_tail(z), V::load_tail(f));
+        let d = gap(z, f_lanes);
+        high = d.first(f.len(), high).max(high);
+        low = d.first(f.len(), low).min(low);
+        size = f_lanes.fma(f_lanes, size);
+    }
+    Distance {
+        difference: 0.0,
+        size: size.sum().to_f64(),
+        high: high.largest().to_f64(),
+        low: low.smallest().to_f64(),
+    }
+}
+
+/// [`distance_row`] as a computation of its own.
+pub(crate) struct DistanceRow<'a, T> {
+    pub measure: Measure,
+    pub argument: &'a [T],
+    pub image: &'a [T],
+}
+
+impl<T: SimdReal> crate::cpu::isa::Vectorised<T> for DistanceRow<'_, T> {
+    type Output = Distance;
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) -> Distance {
+        distance_row::<V>(self.measure, self.argument, self.image)
+    }
+}

@@ -1,0 +1,185 @@
+//! Vectors of numbers: one trait, three implementations.
+//!
+//! Kernels are written once over [`Lanes`] and compiled for each instruction set by [`Isa::dispatch`]
+//! (`super::isa`). Everything here is `#[inline(always)]`, so that it takes on the instructions of the entry point.
+//!
+//! The 256- and 512-bit vectors must only be used below `Isa::dispatch` (or in a function with the matching
+//! `#[target_feature]`): an `Isa` is the proof that the machine has the instructions.
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use crate::Real;
+use crate::cpu::buffer::Zeroable;
+
+/// The elementary functions of an `f32` vector, from [`super::vmath`].
+macro_rules! elementary {
+    () => {
+        #[inline(always)]
+        fn exp(self) -> Self {
+            crate::cpu::vmath::exp(self)
+        }
+        #[inline(always)]
+        fn ln(self) -> Self {
+            crate::cpu::vmath::ln(self)
+        }
+        #[inline(always)]
+        fn tanh(self) -> Self {
+            crate::cpu::vmath::tanh(self)
+        }
+        #[inline(always)]
+        fn sigmoid(self) -> Self {
+            crate::cpu::vmath::sigmoid(self)
+        }
+        #[inline(always)]
+        fn softplus(self) -> Self {
+            crate::cpu::vmath::softplus(self)
+        }
+        #[inline(always)]
+        fn powf(self, p: Self) -> Self {
+            crate::cpu::vmath::powf(self, p)
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::F32x8;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::F32x16;
+pub use portable::Array;
+
+/// A number type and its vectors on each instruction set.
+pub trait SimdReal: Real + Zeroable {
+    /// Vectors of plain Rust.
+    type Portable: Lanes<Elem = Self>;
+    /// 256-bit vectors (for `f64`: plain Rust, compiled with these instructions).
+    type Avx2: Lanes<Elem = Self>;
+    /// 512-bit vectors (for `f64`: plain Rust, compiled with these instructions).
+    type Avx512: Lanes<Elem = Self>;
+    /// The elementary functions of the portable vectors.
+    type Elementary: portable::Elementary<Self>;
+}
+
+impl SimdReal for f32 {
+    type Portable = Array<f32, 8>;
+    type Elementary = portable::ByVmath;
+    #[cfg(target_arch = "x86_64")]
+    type Avx2 = F32x8;
+    #[cfg(target_arch = "x86_64")]
+    type Avx512 = F32x16;
+    #[cfg(not(target_arch = "x86_64"))]
+    type Avx2 = Array<f32, 8>;
+    #[cfg(not(target_arch = "x86_64"))]
+    type Avx512 = Array<f32, 8>;
+}
+
+impl SimdReal for f64 {
+    type Portable = Array<f64, 8>;
+    type Elementary = portable::ByLibrary;
+    type Avx2 = Array<f64, 8>;
+    type Avx512 = Array<f64, 8>;
+}
+
+/// A vector of `N` numbers.
+pub trait Lanes:
+    Copy
+    + Send
+    + Sync
+    + 'static
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+{
+    /// The number type.
+    type Elem: SimdReal;
+    /// The outcome of a comparison, lane by lane.
+    type Mask: Copy;
+    /// Numbers in a vector.
+    const N: usize;
+
+    /// The same number in every lane.
+    fn splat(x: Self::Elem) -> Self;
+    /// The first `N` numbers of a slice; panics if it is shorter.
+    fn load(from: &[Self::Elem]) -> Self;
+    /// Writes to the first `N` places of a slice; panics if it is shorter.
+    fn store(self, to: &mut [Self::Elem]);
+    /// A slice of at most `N` numbers, then zeros.
+    fn load_tail(from: &[Self::Elem]) -> Self;
+    /// Writes the first `to.len() <= N` lanes.
+    fn store_tail(self, to: &mut [Self::Elem]);
+    /// The first `count` lanes of `self`, the others of `other`.
+    fn first(self, count: usize, other: Self) -> Self;
+
+    /// `self * a + b` (rounded once where the instruction exists).
+    fn fma(self, a: Self, b: Self) -> Self;
+    /// The smaller number of each lane; `other` where `self` is NaN.
+    fn min(self, other: Self) -> Self;
+    /// The larger number of each lane; `other` where `self` is NaN.
+    fn max(self, other: Self) -> Self;
+    /// Absolute value.
+    fn abs(self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// The absolute value of `self` with the sign of `sign`.
+    fn copysign(self, sign: Self) -> Self;
+
+    /// `self < other`; false where either is NaN.
+    fn lt(self, other: Self) -> Self::Mask;
+    /// `yes` where the mask holds, `no` elsewhere.
+    fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
+
+    /// `e^x`.
+    fn exp(self) -> Self;
+    /// `ln x`.
+    fn ln(self) -> Self;
+    /// `tanh x`.
+    fn tanh(self) -> Self;
+    /// `1 / (1 + e^-x)`.
+    fn sigmoid(self) -> Self;
+    /// `ln(1 + e^x)`.
+    fn softplus(self) -> Self;
+    /// `x^p` for `x >= 0`, `p > 0`.
+    fn powf(self, p: Self) -> Self;
+
+    /// Sum of the lanes, in a fixed order.
+    fn sum(self) -> Self::Elem;
+    /// Largest lane.
+    fn largest(self) -> Self::Elem;
+    /// Smallest lane.
+    fn smallest(self) -> Self::Elem;
+
+    /// A vector of zeros.
+    #[inline(always)]
+    fn zero() -> Self {
+        Self::splat(Self::Elem::ZERO)
+    }
+    /// A vector of ones.
+    #[inline(always)]
+    fn one() -> Self {
+        Self::splat(Self::Elem::ONE)
+    }
+    /// A constant in every lane.
+    #[inline(always)]
+    fn constant(x: f64) -> Self {
+        Self::splat(Self::Elem::from_f64(x))
+    }
+}
+
+/// Access to the binary exponent, which the elementary functions of `f32` vectors are built on.
+pub trait Exponent: Lanes<Elem = f32> {
+    /// The nearest integer, ties to even, as a number; for arguments below 2^22 in size.
+    fn round(self) -> Self;
+    /// `self * 2^k` with overflow to infinity and gradual underflow; `k` is integral, `|k| <= 252`.
+    fn scale(self, k: Self) -> Self;
+    /// `self * other` as an unevaluated sum of two numbers (exact unless it underflows).
+    fn product(self, other: Self) -> (Self, Self);
+    /// `(m, k)` with `self = m 2^k` and `m` in `[sqrt(1/2), sqrt(2))`, for positive finite `self` (subnormal too).
+    fn split(self) -> (Self, Self);
+}
