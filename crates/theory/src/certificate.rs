@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::interval::Interval;
 use crate::map::{MapSpec, SignStructure};
 
 /// A verdict about one map with one set of weights.
@@ -68,7 +69,6 @@ pub enum Verdict {
 }
 
 /// The statements that certificates appeal to.
-// T2: extend as needed (secant variants etc.).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Theorem {
@@ -155,7 +155,6 @@ impl Metric {
 }
 
 /// The numbers a proof rests on.
-// T2: extend this enum with one variant per closing test (box, slopes, P, ...); `Degree` and `RowGains` are T1's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Evidence {
@@ -166,17 +165,64 @@ pub enum Evidence {
         /// A norm of the weights that the factor depends on (A5: `||W||_inf`, rounded up), else `None`.
         weight_norm: Option<f64>,
     },
-    /// A3': the row sums `A_i` and `B_i` of the gains, rounded up (so that the tied shifts are at least these).
+    /// A3': enclosures of the row sums `A_i` and `B_i` of the gains.
     RowGains {
         /// `A_i`.
-        excitatory: Vec<f64>,
+        excitatory: Vec<Interval>,
         /// `B_i`.
-        inhibitory: Vec<f64>,
+        inhibitory: Vec<Interval>,
     },
     /// A user's own operator, whose strong degree was computed by the calculus.
     StrongDegree {
         /// The degree, rounded up.
         degree: f64,
+    },
+    /// T1 to T4 or TL (as the theorem says) with bounds of the slopes on a set that holds every fixed point.
+    Closing {
+        /// The set.
+        domain: Domain,
+        /// `v` of T1 and T4, `T` of T2, `P` of T3: one per entry, or one per channel of a convolution; empty for TL.
+        weights: Vec<f64>,
+    },
+    /// T1, T2 or T3 with bounds of the secant slopes from an approximate fixed point into a propagated box.
+    Secant {
+        /// Steps of interval propagation that give the box.
+        steps: usize,
+        /// The approximate fixed point.
+        anchor: Vec<f64>,
+        /// The bounds claimed for the slopes.
+        slopes: Vec<f64>,
+        /// `v` of T1, `T` of T2, `P` of T3.
+        weights: Vec<f64>,
+    },
+    /// A7: `sym(W) <= (1 - margin) I`, and the operator splitting that uses it.
+    Splitting {
+        /// `m`, rounded down.
+        margin: f64,
+        /// `||I - W||_2`, rounded up.
+        lipschitz: f64,
+        /// The step `t` of Peaceman and Rachford's iteration.
+        step: f64,
+        /// Its contraction factor `||(I - t(I-W))(I + t(I-W))^-1||_2`, rounded up.
+        factor: f64,
+    },
+    /// Theorem 4 on boxes of normalised vectors.
+    NormalisedBox {
+        /// Steps of interval propagation that give the box.
+        steps: usize,
+    },
+}
+
+/// A set that contains every fixed point and that the map carries into itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Domain {
+    /// All of R^n.
+    Everywhere,
+    /// The image of everything (a box), then as many steps of interval propagation.
+    Propagated {
+        /// Number of steps.
+        steps: usize,
     },
 }
 
