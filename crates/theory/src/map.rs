@@ -167,6 +167,11 @@ pub enum Groups {
     GraphColumns,
     /// Each row (node) of a graph's state.
     GraphRows,
+    /// Consecutive entries of a vector, `size` at a time (the columns of a matrix stored one after the other).
+    Blocks {
+        /// Entries per group.
+        size: usize,
+    },
 }
 
 /// Division of each group of entries by its norm.
@@ -185,7 +190,7 @@ impl Normalisation {
     /// The normalisation by groups of the kind given; whether they interact follows from the layer.
     #[must_use]
     pub fn new(p: PNorm, groups: Groups) -> Normalisation {
-        let interacting = matches!(groups, Groups::AlongHeight | Groups::GraphRows);
+        let interacting = !matches!(groups, Groups::WholeVector | Groups::GraphColumns);
         Normalisation { p, groups, interacting }
     }
 

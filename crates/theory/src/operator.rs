@@ -87,6 +87,14 @@ pub enum OperatorError {
     /// A size is zero.
     #[error("{0} has no entries")]
     Empty(&'static str),
+    /// Two taps of the kernel would fall on the same pixel.
+    #[error("circular padding needs an image of at least 3 x 3, but it is {height} x {width}")]
+    SmallTorus {
+        /// Image height.
+        height: usize,
+        /// Image width.
+        width: usize,
+    },
     /// The compressed rows are inconsistent.
     #[error("row {row} of the graph is inconsistent: {why}")]
     Graph {
@@ -114,7 +122,7 @@ impl Operator {
     /// A 3x3 convolution with `kernel[output][input][row][column]` on images of `height x width`.
     ///
     /// # Errors
-    /// A wrong number of entries, an empty image, or a weight that is not finite.
+    /// A wrong number of entries, an empty image, a torus narrower than the kernel, or a weight that is not finite.
     pub fn conv(
         channels: usize,
         height: usize,
@@ -124,6 +132,9 @@ impl Operator {
     ) -> Result<Operator, OperatorError> {
         if channels == 0 || height == 0 || width == 0 {
             return Err(OperatorError::Empty("the image or the kernel"));
+        }
+        if padding == Padding::Circular && (height < 3 || width < 3) {
+            return Err(OperatorError::SmallTorus { height, width });
         }
         let expected = channels.saturating_mul(channels).saturating_mul(9);
         check_len(|| format!("a {channels} x {channels} x 3 x 3 kernel"), expected, kernel.len())?;
@@ -156,6 +167,12 @@ impl Operator {
             }
             if let Some(far) = neighbours[offsets[row]..offsets[row + 1]].iter().find(|&&j| j >= nodes) {
                 let why = format!("it names node {far}, but there are {nodes} nodes");
+                return Err(OperatorError::Graph { row, why });
+            }
+            let mut sorted = neighbours[offsets[row]..offsets[row + 1]].to_vec();
+            sorted.sort_unstable();
+            if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+                let why = format!("it names node {} twice", twice[0]);
                 return Err(OperatorError::Graph { row, why });
             }
         }
@@ -550,7 +567,7 @@ mod tests {
         match kind {
             0 => Operator::dense(19, weights(361)).unwrap(),
             1 => Operator::conv(2, 3, 5, Padding::Zero, weights(36)).unwrap(),
-            2 => Operator::conv(3, 4, 2, Padding::Circular, weights(81)).unwrap(),
+            2 => Operator::conv(3, 4, 3, Padding::Circular, weights(81)).unwrap(),
             _ => Operator::graph(2, vec![0, 2, 3, 6], vec![0, 1, 2, 0, 1, 2], weights(6)).unwrap(),
         }
     }
@@ -611,6 +628,8 @@ mod tests {
         assert!(
             Operator::graph(1, vec![0, 1], vec![3], vec![1.0]).unwrap_err().to_string().contains("node 3")
         );
+        assert!(Operator::graph(1, vec![0, 2, 2], vec![1, 1], vec![1.0; 2]).is_err());
         assert!(Operator::conv(1, 0, 4, Padding::Zero, vec![0.0; 9]).is_err());
+        assert!(Operator::conv(1, 2, 4, Padding::Circular, vec![0.0; 9]).is_err());
     }
 }

@@ -1,0 +1,170 @@
+//! A layer of the form `F(z) = phi(W z + y') + y''`, entry by entry `phi(u) = (s(u) + shift)^power`: what the closing
+//! tests, the boxes and the search for several fixed points see of a map.
+
+use crate::activation::Activation;
+use crate::interval::{Interval, LIBM_ULPS, down_by};
+use crate::map::{Form, Injection, MapSpec};
+use crate::operator::Operator;
+
+/// The scalar response `phi(u) = (s(u) + shift)^power`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Response {
+    activation: Activation,
+    shift: f64,
+    power: f64,
+}
+
+impl Response {
+    /// The response of a map whose weights enter as `s(W z)`; `None` for the other forms.
+    pub(crate) fn of(map: &MapSpec) -> Option<Response> {
+        matches!(map.form, Form::Single | Form::Monotone { .. }).then_some(Response {
+            activation: map.activation,
+            shift: map.shift,
+            power: map.power,
+        })
+    }
+
+    pub(crate) fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    /// Whether `phi = s + shift`, so that its slopes are those of `s`.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.power == 1.0
+    }
+
+    pub(crate) fn value(&self, u: f64) -> f64 {
+        let base = self.activation.value(u) + self.shift;
+        if self.is_plain() { base } else { base.powf(self.power) }
+    }
+
+    pub(crate) fn derivative(&self, u: f64) -> f64 {
+        let slope = self.activation.derivative(u);
+        if self.is_plain() {
+            slope
+        } else {
+            self.power * (self.activation.value(u) + self.shift).powf(self.power - 1.0) * slope
+        }
+    }
+
+    /// `{phi(u) : u in on}`, rounded outward; everything where a base of the power is not positive.
+    pub(crate) fn enclose(&self, on: Interval) -> Interval {
+        self.raise(self.activation.enclose(on), self.power)
+    }
+
+    /// `{phi'(u) : u in on}` and every secant slope there, rounded outward.
+    pub(crate) fn slope(&self, on: Interval) -> Interval {
+        let slope = slope_of(self.activation, on);
+        if self.is_plain() {
+            return slope;
+        }
+        let rest = self.raise(self.activation.enclose(on), self.power - 1.0);
+        Interval::point(self.power) * rest * slope
+    }
+
+    /// `(s + shift)^exponent` for `s` in the interval.
+    fn raise(&self, s: Interval, exponent: f64) -> Interval {
+        let base = s + Interval::point(self.shift);
+        if exponent == 1.0 {
+            base
+        } else if base.lo > 0.0 {
+            base.powf(exponent)
+        } else {
+            Interval::ALL
+        }
+    }
+
+    /// Whether `phi` never decreases, so that all its secant slopes are `>= 0`.
+    pub(crate) fn is_increasing(&self) -> bool {
+        self.activation.is_increasing() && (self.is_plain() || self.slope(Interval::ALL).lo >= 0.0)
+    }
+}
+
+/// `{s'(u)}` (Clarke's generalised slope at a kink), rounded outward.
+fn slope_of(s: Activation, on: Interval) -> Interval {
+    let hi = s.slope_bound(on);
+    let far = |u: f64| down_by(s.derivative(u), LIBM_ULPS + 6).max(0.0);
+    let lo = match s {
+        Activation::Tanh | Activation::Sigmoid | Activation::Softsign => far(on.magnitude()),
+        Activation::Softplus { .. } => far(on.lo),
+        Activation::HardTanh { lo, hi } => f64::from(on.lo > lo && on.hi < hi),
+        Activation::Relu => f64::from(on.lo > 0.0),
+        Activation::LeakyRelu { slope } if on.lo <= 0.0 => slope.min(1.0),
+        Activation::LeakyRelu { .. } | Activation::Identity => 1.0,
+    };
+    Interval::new(lo.min(hi), hi)
+}
+
+/// A layer with its weights and the range of its inputs.
+pub(crate) struct Layer<'a> {
+    pub(crate) operator: &'a Operator,
+    pub(crate) response: Response,
+    /// Added to the preactivation.
+    pub(crate) inner: Inputs<'a>,
+    /// Added to the response.
+    pub(crate) outer: Inputs<'a>,
+}
+
+/// The values that one input entry may take.
+#[derive(Clone, Copy)]
+pub(crate) enum Inputs<'a> {
+    /// No input here.
+    Zero,
+    /// Exactly these.
+    Exactly(&'a [f64]),
+    /// Anything from zero to these.
+    UpTo(&'a [f64]),
+    /// Anything from zero on.
+    Unbounded,
+}
+
+impl Inputs<'_> {
+    pub(crate) fn at(self, i: usize) -> Interval {
+        match self {
+            Inputs::Zero => Interval::point(0.0),
+            Inputs::Exactly(y) => Interval::point(y[i]),
+            Inputs::UpTo(y) => Interval::new(0.0, y[i].max(0.0)),
+            Inputs::Unbounded => Interval::new(0.0, f64::INFINITY),
+        }
+    }
+}
+
+impl<'a> Layer<'a> {
+    /// The layer of a map, or `None` where its form is not `phi(W z + y') + y''`.
+    pub(crate) fn new(map: &MapSpec, operator: &'a Operator, inputs: Inputs<'a>) -> Option<Layer<'a>> {
+        let response = Response::of(map)?;
+        let (inner, outer) = match map.injection {
+            Injection::Inner => (inputs, Inputs::Zero),
+            Injection::Outer => (Inputs::Zero, inputs),
+        };
+        Some(Layer { operator, response, inner, outer })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.operator.len()
+    }
+
+    /// `out = F(z)` in plain floating point, before any normalisation, for one input.
+    pub(crate) fn apply(&self, z: &[f64], out: &mut [f64]) {
+        self.operator.apply(z, out);
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = self.response.value(*out + self.inner.at(i).lo) + self.outer.at(i).lo;
+        }
+    }
+
+    /// The box that `F` maps everything into; `None` where it is not bounded.
+    pub(crate) fn image_of_everything(&self) -> Option<(Vec<f64>, Vec<f64>)> {
+        let range = self.response.enclose(Interval::ALL);
+        let ends = (0..self.len()).map(|i| range + self.outer.at(i));
+        let (lower, upper): (Vec<f64>, Vec<f64>) = ends.map(|e| (e.lo, e.hi)).unzip();
+        lower.iter().chain(&upper).all(|x| x.is_finite()).then_some((lower, upper))
+    }
+}
+
+/// Slope bounds never fall below this: a zero would make the scaled tests divide by zero, a larger bound is still one.
+pub(crate) const LEAST_SLOPE: f64 = 1e-200;
+
+/// An upper bound of `|x|` over the slopes, as the closing tests use it.
+pub(crate) fn slope_magnitude(slope: Interval) -> f64 {
+    slope.magnitude().max(LEAST_SLOPE)
+}
