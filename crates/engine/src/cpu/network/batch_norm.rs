@@ -1,0 +1,391 @@
+//! Batch norm followed by average pooling, in one pass over the images (see [`NormPoolShape`]).
+
+use rayon::prelude::*;
+
+use super::scratch::with_scratch;
+use super::vectorised::vectorised;
+use crate::Real;
+use crate::network::{NORM_EPSILON, NORM_MOMENTUM, NormPoolShape};
+
+/// Pixels whose statistics one task takes together.
+const PIXELS: usize = 256;
+/// Rows whose sums are kept in the number type itself before they go to `f64`.
+const RUN: usize = 32;
+
+/// What batch norm reads and writes, as slices.
+pub(super) struct NormSlices<'a, T> {
+    pub scale: &'a [T],
+    pub offset: &'a [T],
+    pub running_mean: &'a mut [T],
+    pub running_variance: &'a mut [T],
+    pub batch_mean: &'a mut [T],
+    pub batch_inverse_deviation: &'a mut [T],
+    pub normalised: &'a mut [T],
+}
+
+/// Images that one task handles.
+fn images_per_task(shape: NormPoolShape) -> usize {
+    (PIXELS / (shape.height * shape.width)).max(1)
+}
+
+pub(super) fn train<T: Real>(shape: NormPoolShape, x: &[T], norm: NormSlices<T>, y: &mut [T]) {
+    let channels = shape.channels;
+    let each = images_per_task(shape);
+    let (image, pooled) = (shape.image_len(), shape.pooled_len());
+    // Three numbers per channel and task: count, mean, sum of squared deviations.
+    with_scratch(shape.batch.div_ceil(each) * 3 * channels, |moments: &mut [f64]| {
+        let tasks = x.par_chunks(each * image).zip(norm.normalised.par_chunks_mut(each * pooled));
+        moments.par_chunks_mut(3 * channels).zip(tasks).for_each(|(moments, (x, y))| {
+            vectorised(|| moments_of(channels, x, moments));
+            for (x, y) in x.chunks(image).zip(y.chunks_mut(pooled)) {
+                vectorised(|| pool(shape, x, y));
+            }
+        });
+        for c in 0..channels {
+            let (count, mean, squares) =
+                merge(moments.chunks(3 * channels).map(|m| (m[c], m[channels + c], m[2 * channels + c])));
+            let variance = squares / count;
+            norm.batch_mean[c] = T::from_f64(mean);
+            norm.batch_inverse_deviation[c] = T::from_f64(1.0 / (variance + NORM_EPSILON).sqrt());
+            let towards = |old: &mut T, new: f64| {
+                *old = T::from_f64((1.0 - NORM_MOMENTUM) * old.to_f64() + NORM_MOMENTUM * new);
+            };
+            towards(&mut norm.running_mean[c], mean);
+            towards(&mut norm.running_variance[c], squares / (count - 1.0));
+        }
+    });
+    per_channel(shape, norm.normalised, |c, x| (x - norm.batch_mean[c]) * norm.batch_inverse_deviation[c]);
+    y.copy_from_slice(norm.normalised);
+    per_channel(shape, y, |c, xhat| xhat * norm.scale[c] + norm.offset[c]);
+}
+
+pub(super) fn eval<T: Real>(
+    shape: NormPoolShape,
+    x: &[T],
+    (scale, offset, mean, variance): (&[T], &[T], &[T], &[T]),
+    y: &mut [T],
+) {
+    let (image, pooled) = (shape.image_len(), shape.pooled_len());
+    let each = images_per_task(shape);
+    x.par_chunks(each * image).zip(y.par_chunks_mut(each * pooled)).for_each(|(x, y)| {
+        for (x, y) in x.chunks(image).zip(y.chunks_mut(pooled)) {
+            vectorised(|| pool(shape, x, y));
+        }
+    });
+    with_scratch(shape.channels, |inverse: &mut [T]| {
+        for (inverse, v) in inverse.iter_mut().zip(variance) {
+            *inverse = T::from_f64(1.0 / (v.to_f64() + NORM_EPSILON).sqrt());
+        }
+        let inverse: &[T] = inverse;
+        per_channel(shape, y, |c, x| (x - mean[c]) * inverse[c] * scale[c] + offset[c]);
+    });
+}
+
+/// Counts, means and sums of squared deviations of the channels of a few pixels.
+#[inline(always)]
+fn moments_of<T: Real>(channels: usize, x: &[T], moments: &mut [f64]) {
+    let (counts, rest) = moments.split_at_mut(channels);
+    let (means, squares) = rest.split_at_mut(channels);
+    let count = (x.len() / channels) as f64;
+    counts.fill(count);
+    with_scratch(2 * channels, |buffer: &mut [T]| {
+        let (sums, centre) = buffer.split_at_mut(channels);
+        means.fill(0.0);
+        for rows in x.chunks(RUN * channels) {
+            sums.fill(T::ZERO);
+            for row in rows.chunks_exact(channels) {
+                for (sum, &x) in sums.iter_mut().zip(row) {
+                    *sum += x;
+                }
+            }
+            for (mean, sum) in means.iter_mut().zip(sums.iter()) {
+                *mean += sum.to_f64();
+            }
+        }
+        for (mean, centre) in means.iter_mut().zip(centre.iter_mut()) {
+            *mean /= count;
+            *centre = T::from_f64(*mean);
+        }
+        squares.fill(0.0);
+        for rows in x.chunks(RUN * channels) {
+            sums.fill(T::ZERO);
+            for row in rows.chunks_exact(channels) {
+                for ((sum, &x), &centre) in sums.iter_mut().zip(row).zip(centre.iter()) {
+                    let e = x - centre;
+                    *sum += e * e;
+                }
+            }
+            for (square, sum) in squares.iter_mut().zip(sums.iter()) {
+                *square += sum.to_f64();
+            }
+        }
+    });
+}
+
+/// Moments of a union from the moments of its parts (Chan, Golub and LeVeque).
+fn merge(parts: impl Iterator<Item = (f64, f64, f64)>) -> (f64, f64, f64) {
+    parts.fold((0.0, 0.0, 0.0), |(n, mean, squares), (count, part_mean, part_squares)| {
+        let total = n + count;
+        let gap = part_mean - mean;
+        (total, mean + gap * count / total, squares + part_squares + gap * gap * n * count / total)
+    })
+}
+
+/// Means over the windows of one image, channel after channel.
+#[inline(always)]
+fn pool<T: Real>(shape: NormPoolShape, x: &[T], y: &mut [T]) {
+    let NormPoolShape { width, channels, window, .. } = shape;
+    let (rows, cols) = (shape.height / window, width / window);
+    if rows * cols == 1 && window == 1 {
+        return y.copy_from_slice(x);
+    }
+    let weight = T::from_f64(1.0 / (window * window) as f64);
+    with_scratch(channels, |sums: &mut [T]| {
+        for cell in 0..rows * cols {
+            sums.fill(T::ZERO);
+            for row in 0..window {
+                let start = ((cell / cols * window + row) * width + cell % cols * window) * channels;
+                for pixel in x[start..start + window * channels].chunks_exact(channels) {
+                    for (sum, &x) in sums.iter_mut().zip(pixel) {
+                        *sum += x;
+                    }
+                }
+            }
+            for (c, &sum) in sums.iter().enumerate() {
+                y[c * rows * cols + cell] = sum * weight;
+            }
+        }
+    });
+}
+
+/// `y <- f(channel, y)` on pooled images.
+fn per_channel<T: Real>(shape: NormPoolShape, y: &mut [T], f: impl Fn(usize, T) -> T + Sync) {
+    let cells = shape.pooled_len() / shape.channels;
+    y.par_chunks_mut(64 * shape.pooled_len()).for_each(|y| {
+        vectorised(|| {
+            for sample in y.chunks_exact_mut(shape.pooled_len()) {
+                for (c, cells) in sample.chunks_exact_mut(cells).enumerate() {
+                    for y in cells {
+                        *y = f(c, *y);
+                    }
+                }
+            }
+        });
+    });
+}
+
+/// `gx` from `gy`; adds to `gscale` and `goffset`.
+///
+/// With `xhat = (x - mean) inverse`, `n` pixels in all and `g` the gradient at a pixel (its window's, divided by the
+/// window's area): `gx = scale inverse (g - (sum g + xhat sum(g xhat)) / n)`. Both sums run over windows, because
+/// `sum(g xhat)` over a window is its gradient times its mean of `xhat`: `normalised`.
+pub(super) fn backward<T: Real>(
+    shape: NormPoolShape,
+    x: &[T],
+    norm: BackwardSlices<T>,
+    gy: &[T],
+    gx: &mut [T],
+    (gscale, goffset): (&mut [T], &mut [T]),
+) {
+    let (channels, pooled) = (shape.channels, shape.pooled_len());
+    let cells = pooled / channels;
+    with_scratch(2 * channels, |sums: &mut [f64]| {
+        sums.par_chunks_mut(2).enumerate().for_each(|(c, sums)| {
+            sums.fill(0.0);
+            for (gy, xhat) in gy.chunks_exact(pooled).zip(norm.normalised.chunks_exact(pooled)) {
+                for cell in c * cells..(c + 1) * cells {
+                    sums[0] += gy[cell].to_f64();
+                    sums[1] += (gy[cell] * xhat[cell]).to_f64();
+                }
+            }
+        });
+        for (c, sums) in sums.chunks_exact(2).enumerate() {
+            goffset[c] += T::from_f64(sums[0]);
+            gscale[c] += T::from_f64(sums[1]);
+        }
+        input_gradient(shape, x, norm, gy, gx, sums);
+    });
+}
+
+/// What the way back reads.
+#[derive(Clone, Copy)]
+pub(super) struct BackwardSlices<'a, T> {
+    pub scale: &'a [T],
+    pub mean: &'a [T],
+    pub inverse: &'a [T],
+    pub normalised: &'a [T],
+}
+
+/// `gx = slope_c g - level_c - tilt_c x`, the formula of [`backward`] with its constants per channel gathered.
+fn input_gradient<T: Real>(
+    shape: NormPoolShape,
+    x: &[T],
+    norm: BackwardSlices<T>,
+    gy: &[T],
+    gx: &mut [T],
+    sums: &[f64],
+) {
+    let count = (shape.batch * shape.height * shape.width) as f64;
+    let NormPoolShape { width, channels, window, .. } = shape;
+    let (image, pooled) = (shape.image_len(), shape.pooled_len());
+    let (rows, cols) = (shape.height / window, width / window);
+    let cells = rows * cols;
+    with_scratch(3 * channels, |constants: &mut [T]| {
+        let (slope, rest) = constants.split_at_mut(channels);
+        let (level, tilt) = rest.split_at_mut(channels);
+        for c in 0..channels {
+            let inverse = norm.inverse[c].to_f64();
+            let gain = norm.scale[c].to_f64() * inverse;
+            let lean = gain * inverse * sums[2 * c + 1] / count;
+            slope[c] = T::from_f64(gain / (window * window) as f64);
+            tilt[c] = T::from_f64(lean);
+            level[c] = T::from_f64(gain * sums[2 * c] / count - lean * norm.mean[c].to_f64());
+        }
+        let (slope, level, tilt): (&[T], &[T], &[T]) = (slope, level, tilt);
+        let each = images_per_task(shape);
+        let tasks = x.par_chunks(each * image).zip(gy.par_chunks(each * pooled));
+        gx.par_chunks_mut(each * image).zip(tasks).for_each(|(gx, (x, gy))| {
+            // One row of constants per window, and one for the pixels that no window covers.
+            with_scratch((cells + 1) * channels, |table: &mut [T]| {
+                let images = x.chunks(image).zip(gy.chunks(pooled));
+                for (gx, (x, gy)) in gx.chunks_mut(image).zip(images) {
+                    for (c, (&slope, &level)) in slope.iter().zip(level).enumerate() {
+                        for cell in 0..cells {
+                            table[cell * channels + c] = slope * gy[c * cells + cell] - level;
+                        }
+                        table[cells * channels + c] = -level;
+                    }
+                    vectorised(|| {
+                        let pixels = x.chunks_exact(channels).zip(gx.chunks_exact_mut(channels));
+                        for (at, (x, gx)) in pixels.enumerate() {
+                            let (row, col) = (at / width / window, at % width / window);
+                            let cell = if row < rows && col < cols { row * cols + col } else { cells };
+                            let constants = &table[cell * channels..(cell + 1) * channels];
+                            for (((gx, &x), &constant), &tilt) in
+                                gx.iter_mut().zip(x).zip(constants).zip(tilt)
+                            {
+                                *gx = constant - tilt * x;
+                            }
+                        }
+                    });
+                }
+            });
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::network::testing::{assert_gradient, random};
+
+    struct Norm {
+        scale: Vec<f64>,
+        offset: Vec<f64>,
+        arrays: [Vec<f64>; 4],
+        normalised: Vec<f64>,
+    }
+
+    impl Norm {
+        fn new(shape: NormPoolShape, scale: Vec<f64>, offset: Vec<f64>) -> Self {
+            let channels = shape.channels;
+            let arrays = [vec![0.0; channels], vec![1.0; channels], vec![0.0; channels], vec![0.0; channels]];
+            Self { scale, offset, arrays, normalised: vec![0.0; shape.batch * shape.pooled_len()] }
+        }
+
+        fn train(&mut self, shape: NormPoolShape, x: &[f64]) -> Vec<f64> {
+            let mut y = vec![0.0; shape.batch * shape.pooled_len()];
+            let [running_mean, running_variance, batch_mean, batch_inverse_deviation] = &mut self.arrays;
+            let slices = NormSlices {
+                scale: &self.scale,
+                offset: &self.offset,
+                running_mean,
+                running_variance,
+                batch_mean,
+                batch_inverse_deviation,
+                normalised: &mut self.normalised,
+            };
+            train(shape, x, slices, &mut y);
+            y
+        }
+    }
+
+    #[test]
+    fn by_hand() {
+        // Two channels over (1, 3) and (2, 10): means 2 and 6, variances 1 and 16, unbiased 2 and 32.
+        let shape = NormPoolShape::vectors(2, 2);
+        let mut norm = Norm::new(shape, vec![1.0, 2.0], vec![0.0, 0.5]);
+        let y = norm.train(shape, &[1.0, 2.0, 3.0, 10.0]);
+        let (a, b) = (1.0 / (1.0f64 + 1e-5).sqrt(), 4.0 / (16.0f64 + 1e-5).sqrt());
+        for (y, expected) in y.iter().zip([-a, 0.5 - 2.0 * b, a, 0.5 + 2.0 * b]) {
+            assert!((y - expected).abs() < 1e-14);
+        }
+        let close = |found: &[f64], expected: [f64; 2]| {
+            found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-14)
+        };
+        assert!(close(&norm.arrays[0], [0.2, 0.6]) && close(&norm.arrays[1], [1.1, 4.1]));
+        let mut evaluated = vec![0.0; 2];
+        eval(
+            NormPoolShape::vectors(1, 2),
+            &[0.2, 4.6],
+            (&[1.0, 1.0], &[0.0, 0.0], &norm.arrays[0], &norm.arrays[1]),
+            &mut evaluated,
+        );
+        assert!(evaluated[0].abs() < 1e-15 && (evaluated[1] - 4.0 / (4.1f64 + 1e-5).sqrt()).abs() < 1e-14);
+    }
+
+    #[test]
+    fn pools_the_normalised_image_in_channel_major_order() {
+        // 5x4 pixels, windows of 2: two rows and two columns of windows, the last row of pixels in none.
+        let shape = NormPoolShape { batch: 3, height: 5, width: 4, channels: 2, window: 2 };
+        let x = random(3 * 40, 5);
+        let mut norm = Norm::new(shape, vec![1.0; 2], vec![0.0; 2]);
+        let y = norm.train(shape, &x);
+        for channel in 0..2 {
+            let values: Vec<f64> = x.iter().skip(channel).step_by(2).copied().collect();
+            let mean = values.iter().sum::<f64>() / 60.0;
+            let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / 60.0;
+            let window = |image: usize, row: usize, col: usize| {
+                let at = |r: usize, c: usize| x[((image * 5 + 2 * row + r) * 4 + 2 * col + c) * 2 + channel];
+                ((at(0, 0) + at(0, 1) + at(1, 0) + at(1, 1)) / 4.0 - mean) / (variance + 1e-5).sqrt()
+            };
+            for image in 0..3 {
+                for cell in 0..4 {
+                    let expected = window(image, cell / 2, cell % 2);
+                    assert!((y[image * 8 + channel * 4 + cell] - expected).abs() < 1e-12);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_equal_finite_differences() {
+        for shape in [
+            NormPoolShape::vectors(7, 3),
+            NormPoolShape { batch: 3, height: 5, width: 4, channels: 2, window: 2 },
+            NormPoolShape { batch: 400, height: 1, width: 2, channels: 1, window: 1 },
+        ] {
+            let (channels, len) = (shape.channels, shape.batch * shape.pooled_len());
+            let (x, v) = (random(shape.batch * shape.image_len(), 1), random(len, 2));
+            let (scale, offset) = (random(channels, 3), random(channels, 4));
+            let objective = |x: &[f64], scale: &[f64], offset: &[f64]| -> f64 {
+                let y = Norm::new(shape, scale.to_vec(), offset.to_vec()).train(shape, x);
+                y.iter().zip(&v).map(|(y, v)| y * v).sum()
+            };
+            let mut norm = Norm::new(shape, scale.clone(), offset.clone());
+            norm.train(shape, &x);
+            let (mut gx, mut gscale, mut goffset) =
+                (vec![0.0; x.len()], vec![0.0; channels], vec![0.0; channels]);
+            let slices = BackwardSlices {
+                scale: &scale,
+                mean: &norm.arrays[2],
+                inverse: &norm.arrays[3],
+                normalised: &norm.normalised,
+            };
+            backward(shape, &x, slices, &v, &mut gx, (&mut gscale, &mut goffset));
+            assert_gradient(&x, &gx, |x| objective(x, &scale, &offset));
+            assert_gradient(&scale, &gscale, |scale| objective(&x, scale, &offset));
+            assert_gradient(&offset, &goffset, |offset| objective(&x, &scale, offset));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Scratch memory that outlives a call: the steady state of training allocates nothing.
+
+use std::cell::RefCell;
+
+use crate::Real;
+
+thread_local! {
+    /// Buffers of this thread that are not in use. `f64` words, so that they are aligned for both number types.
+    static FREE: RefCell<Vec<Vec<f64>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `work` with a buffer of `len` numbers whose contents are arbitrary.
+///
+/// The buffer is taken out of the thread's store meanwhile: `work` may ask for more, and another task that the thread
+/// takes up while it waits finds the store without this one.
+pub(super) fn with_scratch<T: Real, R>(len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
+    let mut words = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let needed = (len * size_of::<T>()).div_ceil(size_of::<f64>());
+    if words.len() < needed {
+        words.resize(needed, 0.0);
+    }
+    // SAFETY: `T` is f32 or f64 (`Real` is sealed): every bit pattern is a value, the alignment of f64 suffices for
+    // both, and `words` holds at least `len * size_of::<T>()` initialised bytes that nothing else refers to.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<T>(), len) };
+    let result = work(buffer);
+    FREE.with_borrow_mut(|free| free.push(words));
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_buffers_are_distinct_and_returned() {
+        with_scratch::<f32, _>(5, |a| {
+            a.fill(1.0);
+            with_scratch::<f64, _>(7, |b| b.fill(2.0));
+            assert!(a.iter().all(|&x| x == 1.0));
+        });
+        assert_eq!(FREE.with_borrow(Vec::len), 2);
+    }
+}

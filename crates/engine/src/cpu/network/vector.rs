@@ -1,0 +1,118 @@
+//! Sums, scaled sums and the like on plain slices.
+
+use rayon::prelude::*;
+
+use super::scratch::with_scratch;
+use super::vectorised::vectorised;
+use crate::Real;
+
+/// Entries that one task handles; a multiple of [`LANES`].
+pub(super) const CHUNK: usize = 1 << 14;
+/// Partial sums that a reduction keeps.
+const LANES: usize = 16;
+/// Rows that one task of a column sum handles.
+const ROWS: usize = 256;
+
+/// `x . y` in `f64`, in an order that depends on the length only.
+pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> f64 {
+    with_scratch(x.len().div_ceil(CHUNK), |sums: &mut [f64]| {
+        sums.par_iter_mut().zip(x.par_chunks(CHUNK)).zip(y.par_chunks(CHUNK)).for_each(|((sum, x), y)| {
+            *sum = vectorised(|| dot_chunk(x, y));
+        });
+        sums.iter().sum()
+    })
+}
+
+#[inline(always)]
+fn dot_chunk<T: Real>(x: &[T], y: &[T]) -> f64 {
+    let mut lanes = [0.0; LANES];
+    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
+    let tail: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(a, b)| a.to_f64() * b.to_f64()).sum();
+    for (x, y) in xs.zip(ys) {
+        for i in 0..LANES {
+            lanes[i] += x[i].to_f64() * y[i].to_f64();
+        }
+    }
+    lanes.iter().sum::<f64>() + tail
+}
+
+/// `y <- f(x, y)` entry by entry.
+pub(super) fn combine<T: Real>(x: &[T], y: &mut [T], f: impl Fn(T, T) -> T + Sync) {
+    y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| {
+        vectorised(|| {
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = f(x, *y);
+            }
+        });
+    });
+}
+
+/// `x <- f(x)` entry by entry.
+pub(super) fn transform<T: Real>(x: &mut [T], f: impl Fn(T) -> T + Sync) {
+    x.par_chunks_mut(CHUNK).for_each(|x| {
+        vectorised(|| {
+            for x in x {
+                *x = f(*x);
+            }
+        });
+    });
+}
+
+/// Adds `b` to each row of `x`.
+pub(super) fn add_to_rows<T: Real>(cols: usize, b: &[T], x: &mut [T]) {
+    if cols == 0 {
+        return;
+    }
+    x.par_chunks_mut(ROWS * cols).for_each(|rows| {
+        vectorised(|| {
+            for row in rows.chunks_exact_mut(cols) {
+                for (x, &b) in row.iter_mut().zip(b) {
+                    *x += b;
+                }
+            }
+        });
+    });
+}
+
+/// `sums +=` the sum of the rows of `x`: blocks of rows, then the blocks in order.
+pub(super) fn sum_rows<T: Real>(cols: usize, x: &[T], sums: &mut [T]) {
+    if cols == 0 || x.is_empty() {
+        return;
+    }
+    let blocks = x.len().div_ceil(ROWS * cols);
+    with_scratch(blocks * cols, |partial: &mut [T]| {
+        partial.par_chunks_mut(cols).zip(x.par_chunks(ROWS * cols)).for_each(|(partial, rows)| {
+            partial.fill(T::ZERO);
+            vectorised(|| add_rows(cols, rows, partial));
+        });
+        add_rows(cols, partial, sums);
+    });
+}
+
+#[inline(always)]
+fn add_rows<T: Real>(cols: usize, rows: &[T], sums: &mut [T]) {
+    for row in rows.chunks_exact(cols) {
+        for (sum, &x) in sums.iter_mut().zip(row) {
+            *sum += x;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_equal_their_definitions() {
+        let n = 3 * CHUNK + 5;
+        let x: Vec<f64> = (0..n).map(|i| (i % 7) as f64).collect();
+        assert_eq!(dot(&x, &x), x.iter().map(|x| x * x).sum::<f64>(), "sums of small integers are exact");
+        let cols = 6;
+        let rows = 2 * ROWS + 3;
+        let mut sums = vec![1.0; cols];
+        sum_rows(cols, &x[..rows * cols], &mut sums);
+        for (col, &sum) in sums.iter().enumerate() {
+            assert_eq!(sum, 1.0 + (0..rows).map(|r| x[r * cols + col]).sum::<f64>());
+        }
+    }
+}
