@@ -2,7 +2,7 @@
 //! where it stopped and none allocates more than the data can justify.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use flate2::read::GzDecoder;
@@ -13,12 +13,14 @@ use crate::error::{DataError, GET_AGAIN, Place, Result};
 /// justifies at most `n` times this much memory.
 pub(crate) const DEFLATE_MAX_EXPANSION: u64 = 1032;
 
+const GZIP: &[u8] = &[0x1f, 0x8b];
+
 /// Bytes handled at a time when elements are converted while reading.
 const CHUNK: usize = 1 << 16;
 
 /// Named bytes being read front to back.
 pub(crate) struct Source<R> {
-    reader: R,
+    reader: BufReader<R>,
     name: String,
     position: u64,
     /// Upper bound on the bytes still to come.
@@ -30,19 +32,14 @@ pub(crate) struct Source<R> {
 impl<'a> Source<&'a [u8]> {
     /// Bytes in memory.
     pub fn from_bytes(bytes: &'a [u8], name: &str) -> Self {
-        Source {
-            reader: bytes,
-            name: name.to_owned(),
-            position: 0,
-            remaining: bytes.len() as u64,
-            exact: true,
-        }
+        Source { exact: true, ..Source::bounded(bytes, name, bytes.len() as u64) }
     }
 }
 
 impl<R: Read> Source<R> {
     /// A reader that will give at most `limit` bytes, e.g. a decompressor.
     pub fn bounded(reader: R, name: &str, limit: u64) -> Self {
+        let reader = BufReader::with_capacity(1 << 13, reader);
         Source { reader, name: name.to_owned(), position: 0, remaining: limit, exact: false }
     }
 
@@ -151,17 +148,30 @@ impl<R: Read> Source<R> {
         Ok(bytes)
     }
 
+    /// Throws away `count` bytes.
+    pub fn skip(&mut self, count: u64) -> Result<()> {
+        self.require(count, "the next part")?;
+        let skipped = io::copy(&mut (&mut self.reader).take(count), &mut io::sink());
+        let skipped = skipped.map_err(|e| self.read_error(e, count))?;
+        if skipped < count {
+            return Err(self.error(format!("ends {} bytes too early", count - skipped), GET_AGAIN));
+        }
+        self.advance(count);
+        Ok(())
+    }
+
+    /// Whether everything has been read.
+    pub fn at_end(&mut self) -> Result<bool> {
+        let ended = self.reader.fill_buf().map(<[u8]>::is_empty);
+        ended.map_err(|e| self.read_error(e, 1))
+    }
+
     /// Fails unless everything has been read.
     pub fn expect_end(&mut self) -> Result<()> {
-        let mut byte = [0];
-        loop {
-            match self.reader.read(&mut byte) {
-                Ok(0) => return Ok(()),
-                Ok(_) => return Err(self.error("there is more data than the header announces", GET_AGAIN)),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.read_error(e, 0)),
-            }
+        if self.at_end()? {
+            return Ok(());
         }
+        Err(self.error("there is more data than the header announces", GET_AGAIN))
     }
 }
 
@@ -176,27 +186,24 @@ pub(crate) fn open(path: &Path) -> Result<Source<Box<dyn Read>>> {
         ));
     }
     let mut reader = BufReader::with_capacity(1 << 16, file);
-    let gzip = {
-        let start = io::BufRead::fill_buf(&mut reader).map_err(DataError::io("read", path))?;
-        start.starts_with(&[0x1f, 0x8b])
-    };
+    let start = reader.fill_buf().map_err(DataError::io("read", path))?;
+    let gzip = start.starts_with(GZIP);
     let name = path.display().to_string();
-    let (boxed, remaining): (Box<dyn Read>, u64) = if gzip {
-        (Box::new(GzDecoder::new(reader)), meta.len().saturating_mul(DEFLATE_MAX_EXPANSION))
-    } else {
-        (Box::new(reader), meta.len())
-    };
-    Ok(Source { reader: boxed, name, position: 0, remaining, exact: !gzip })
+    if gzip {
+        let limit = meta.len().saturating_mul(DEFLATE_MAX_EXPANSION);
+        return Ok(Source::bounded(Box::new(GzDecoder::new(reader)), &name, limit));
+    }
+    Ok(Source { exact: true, ..Source::bounded(Box::new(reader), &name, meta.len()) })
 }
 
 /// Bytes in memory, decompressed on the way if they start like a gzip file.
 pub(crate) fn maybe_gzip<'a>(bytes: &'a [u8], name: &str) -> Source<Box<dyn Read + 'a>> {
     let length = bytes.len() as u64;
-    if bytes.starts_with(&[0x1f, 0x8b]) {
+    if bytes.starts_with(GZIP) {
         let limit = length.saturating_mul(DEFLATE_MAX_EXPANSION);
         return Source::bounded(Box::new(GzDecoder::new(bytes)), name, limit);
     }
-    Source { reader: Box::new(bytes), name: name.to_owned(), position: 0, remaining: length, exact: true }
+    Source { exact: true, ..Source::bounded(Box::new(bytes), name, length) }
 }
 
 /// The number of elements of a shape, or an error that names the shape.
