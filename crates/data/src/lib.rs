@@ -1,14 +1,26 @@
 //! Datasets: read, check, split, standardise, fetch.
+//!
+//! Images come as bytes ([`images::ImageSet`]), graphs as compressed sparse rows. Every reader checks
+//! sizes and ranges before it allocates, names file and place when something is wrong, and never panics on any bytes.
 #![forbid(unsafe_code)]
 
+pub mod archive;
+pub mod checksum;
 pub mod cifar;
 pub mod csv;
+pub mod data_dir;
 pub mod error;
 pub mod idx;
+pub mod image_dataset;
+pub mod image_folder;
+pub mod images;
 pub mod jxl_sheet;
 pub mod matlab;
 pub mod npy;
 pub mod npz;
+mod random;
 mod source;
+pub mod split;
+pub mod standardise;
 
 pub use error::{DataError, Place, Result};

@@ -1,0 +1,98 @@
+//! Archives read front to back without unpacking: `.tar`, `.tar.gz`, `.tar.xz`, `.zip`.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+use lzma_rust2::XzReader;
+
+use crate::error::{DataError, GET_AGAIN, Place, Result};
+
+/// No single file of a dataset is larger than this; a header that says so is damaged.
+const MAX_MEMBER: u64 = 4 << 30;
+
+/// Whether a file name looks like an archive that [`for_each_file`] can read.
+pub fn is_archive(name: &str) -> bool {
+    [".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip"].iter().any(|end| name.ends_with(end))
+}
+
+/// Calls `visit` with the path (inside the archive) and the contents of every regular file that `wanted` accepts.
+pub fn for_each_file(
+    archive: &Path,
+    wanted: impl Fn(&str) -> bool,
+    mut visit: impl FnMut(&str, Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let name = archive.display().to_string();
+    let file =
+        BufReader::with_capacity(1 << 16, File::open(archive).map_err(DataError::io("open", archive))?);
+    if name.ends_with(".zip") {
+        return for_each_in_zip(file, &name, wanted, visit);
+    }
+    if name.ends_with(".xz") {
+        for_each_in_tar(XzReader::new(file, false), &name, wanted, &mut visit)
+    } else if name.ends_with("gz") {
+        for_each_in_tar(GzDecoder::new(file), &name, wanted, &mut visit)
+    } else {
+        for_each_in_tar(file, &name, wanted, &mut visit)
+    }
+}
+
+fn damaged(archive: &str, error: impl std::fmt::Display) -> DataError {
+    DataError::malformed(archive, Place::Whole, format!("not a readable archive ({error})"), GET_AGAIN)
+}
+
+fn contents(mut reader: impl Read, size: u64, archive: &str, path: &str) -> Result<Vec<u8>> {
+    let wrong = |problem: String| {
+        DataError::malformed(archive, Place::Field(format!("member {path}")), problem, GET_AGAIN)
+    };
+    if size > MAX_MEMBER {
+        return Err(wrong(format!("a size of {size} bytes")));
+    }
+    let mut bytes = Vec::new();
+    // Bounded by what is announced, grown by what arrives.
+    let read = (&mut reader)
+        .take(size + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| wrong(format!("cannot be read ({e})")))?;
+    if read as u64 != size {
+        return Err(wrong(format!("{read} bytes or more where {size} are announced")));
+    }
+    Ok(bytes)
+}
+
+fn for_each_in_zip(
+    file: BufReader<File>,
+    name: &str,
+    wanted: impl Fn(&str) -> bool,
+    mut visit: impl FnMut(&str, Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let mut zip = zip::ZipArchive::new(file).map_err(|e| damaged(name, e))?;
+    for i in 0..zip.len() {
+        let member = zip.by_index(i).map_err(|e| damaged(name, e))?;
+        let path = member.name().map_err(|e| damaged(name, e))?.into_owned();
+        if member.is_file() && wanted(&path) {
+            let size = member.size();
+            visit(&path, contents(member, size, name, &path)?)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn for_each_in_tar<R: Read>(
+    reader: R,
+    name: &str,
+    wanted: impl Fn(&str) -> bool,
+    visit: &mut dyn FnMut(&str, Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let mut tar = tar::Archive::new(reader);
+    for entry in tar.entries().map_err(|e| damaged(name, e))? {
+        let entry = entry.map_err(|e| damaged(name, e))?;
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        if entry.header().entry_type().is_file() && wanted(&path) {
+            let size = entry.size();
+            visit(&path, contents(entry, size, name, &path)?)?;
+        }
+    }
+    Ok(())
+}

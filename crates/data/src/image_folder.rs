@@ -1,0 +1,320 @@
+//! Folders of JPEG and PNG files, one folder per class, as Tiny-ImageNet has them; unpacked or in an archive.
+//!
+//! Understood: `train/CLASS/images/FILE`, `train/CLASS/FILE`, the same under `val` and `test`, `val/images/FILE` with
+//! `val/val_annotations.txt`, and plain `CLASS/FILE`. Classes are numbered in the order of `wnids.txt`, or
+//! alphabetically. Labelled `test` files are the official test set; without any, the `val` files are (as in the
+//! published code). Files without a label (Tiny-ImageNet's `test/images`) are left out.
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use image::{DynamicImage, ImageReader, Limits};
+
+use crate::archive;
+use crate::error::{DataError, GET_AGAIN, Place, Result};
+use crate::images::ImageSet;
+
+const MAX_SIDE: u32 = 4096;
+
+/// Official training and test images of a folder, and the names of the classes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageFolder {
+    /// Training images.
+    pub train: ImageSet,
+    /// Test images; may be empty.
+    pub test: ImageSet,
+    /// Class names, by label.
+    pub class_names: Vec<String>,
+}
+
+/// Reads a folder of images.
+pub fn read(folder: &Path) -> Result<ImageFolder> {
+    let mut collector = Collector::new(&folder.display().to_string());
+    let mut files = Vec::new();
+    walk(folder, 0, &mut files)?;
+    for path in files {
+        let relative = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().replace('\\', "/");
+        if wanted(&relative) {
+            let bytes = std::fs::read(&path).map_err(DataError::io("read", &path))?;
+            collector.accept(&relative, &bytes)?;
+        }
+    }
+    collector.finish()
+}
+
+/// Reads the same layout out of an archive.
+pub fn read_archive(path: &Path) -> Result<ImageFolder> {
+    let mut collector = Collector::new(&path.display().to_string());
+    archive::for_each_file(path, wanted, |file, bytes| collector.accept(file, &bytes))?;
+    collector.finish()
+}
+
+fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
+    // Deep enough for tiny-imagenet-200/train/CLASS/images; a loop of links ends here.
+    if depth > 6 {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(folder).map_err(DataError::io("list", folder))? {
+        let path = entry.map_err(DataError::io("list", folder))?.path();
+        if path.is_dir() {
+            walk(&path, depth + 1, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn is_image(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    [".jpg", ".jpeg", ".png"].iter().any(|end| lower.ends_with(end))
+}
+
+fn wanted(path: &str) -> bool {
+    is_image(path) || path.ends_with("wnids.txt") || path.ends_with("val_annotations.txt")
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Train,
+    Val,
+    Test,
+}
+
+/// Part and class that a path says; the class is `None` if the path has none (`val/images/FILE`).
+fn place(path: &str) -> Option<(Part, Option<&str>, &str)> {
+    let mut folders: Vec<&str> = path.split('/').collect();
+    let file = folders.pop()?;
+    let part = |name: &&str| match *name {
+        "train" => Some(Part::Train),
+        "val" => Some(Part::Val),
+        "test" => Some(Part::Test),
+        _ => None,
+    };
+    match folders.iter().position(|f| part(f).is_some()) {
+        Some(at) => {
+            let class = folders.get(at + 1).copied().filter(|&name| name != "images");
+            Some((part(&folders[at])?, class, file))
+        }
+        None => Some((Part::Train, Some(folders.pop()?), file)),
+    }
+}
+
+/// A decoded image: one byte per pixel if it is grey, else three planes.
+struct Decoded {
+    file: String,
+    class: Option<String>,
+    grey: bool,
+    pixels: Vec<u8>,
+}
+
+struct Collector {
+    name: String,
+    size: Option<(u32, u32)>,
+    wnids: Option<Vec<String>>,
+    annotations: BTreeMap<String, String>,
+    parts: BTreeMap<Part, Vec<Decoded>>,
+}
+
+impl Collector {
+    fn new(name: &str) -> Self {
+        let (size, wnids) = (None, None);
+        Collector { name: name.to_owned(), size, wnids, annotations: BTreeMap::new(), parts: BTreeMap::new() }
+    }
+
+    fn error(&self, file: &str, problem: String, remedy: &str) -> DataError {
+        DataError::malformed(&self.name, Place::Field(file.to_owned()), problem, remedy)
+    }
+
+    fn accept(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
+        if path.ends_with("wnids.txt") {
+            let text = String::from_utf8_lossy(bytes);
+            self.wnids = Some(text.split_whitespace().map(str::to_owned).collect());
+            return Ok(());
+        }
+        if path.ends_with("val_annotations.txt") {
+            for line in String::from_utf8_lossy(bytes).lines() {
+                let mut words = line.split_whitespace();
+                if let (Some(file), Some(class)) = (words.next(), words.next()) {
+                    self.annotations.insert(file.to_owned(), class.to_owned());
+                }
+            }
+            return Ok(());
+        }
+        let Some((part, class, file)) = place(path) else { return Ok(()) };
+        if part == Part::Test && class.is_none() {
+            return Ok(());
+        }
+        let decoded = self.decode(path, bytes)?;
+        let class = class.map(str::to_owned);
+        self.parts.entry(part).or_default().push(Decoded { file: file.to_owned(), class, ..decoded });
+        Ok(())
+    }
+
+    fn decode(&mut self, path: &str, bytes: &[u8]) -> Result<Decoded> {
+        let mut limits = Limits::default();
+        limits.max_image_width = Some(MAX_SIDE);
+        limits.max_image_height = Some(MAX_SIDE);
+        limits.max_alloc = Some(1 << 28);
+        let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format();
+        let image = reader.map_err(image::ImageError::IoError).and_then(|mut reader| {
+            reader.limits(limits);
+            reader.decode()
+        });
+        let image =
+            image.map_err(|e| self.error(path, format!("not a readable picture ({e})"), GET_AGAIN))?;
+        let size = (image.height(), image.width());
+        let expected = *self.size.get_or_insert(size);
+        if size != expected {
+            let problem =
+                format!("is {} x {}, the images before are {} x {}", size.0, size.1, expected.0, expected.1);
+            return Err(self.error(path, problem, "bring all images to one size first"));
+        }
+        let grey = !image.color().has_color();
+        let pixels = if grey { image.into_luma8().into_raw() } else { planes(&image) };
+        Ok(Decoded { file: String::new(), class: None, grey, pixels })
+    }
+
+    fn finish(mut self) -> Result<ImageFolder> {
+        for image in self.parts.get_mut(&Part::Val).into_iter().flatten() {
+            if image.class.is_none() {
+                image.class = self.annotations.get(&image.file).cloned();
+            }
+        }
+        let class_names = self.class_names()?;
+        let labels: BTreeMap<&str, u32> = class_names.iter().map(String::as_str).zip(0..).collect();
+        let grey = self.parts.values().flatten().all(|image| image.grey);
+        let train = self.parts.remove(&Part::Train).unwrap_or_default();
+        let val = self.parts.remove(&Part::Val).unwrap_or_default();
+        let test = self.parts.remove(&Part::Test).unwrap_or_default();
+        // With a labelled test set of its own, the validation part is more training data.
+        let (train, test) =
+            if test.is_empty() { (train, val) } else { (train.into_iter().chain(val).collect(), test) };
+        let train = self.assemble(train, &labels, grey)?;
+        let test = self.assemble(test, &labels, grey)?;
+        Ok(ImageFolder { train, test, class_names })
+    }
+
+    fn class_names(&self) -> Result<Vec<String>> {
+        let mut found: Vec<String> =
+            self.parts.values().flatten().filter_map(|image| image.class.clone()).collect();
+        found.sort_unstable();
+        found.dedup();
+        let Some(wnids) = &self.wnids else {
+            if found.is_empty() {
+                let remedy = "put JPEG or PNG files into train/CLASS/ and test/CLASS/";
+                return Err(DataError::malformed(&self.name, Place::Whole, "no labelled images", remedy));
+            }
+            return Ok(found);
+        };
+        match found.iter().find(|class| !wnids.contains(class)) {
+            Some(class) => Err(self.error(
+                "wnids.txt",
+                format!("does not list the class {class}"),
+                "add it or delete the file",
+            )),
+            None => Ok(wnids.clone()),
+        }
+    }
+
+    fn assemble(&self, images: Vec<Decoded>, labels: &BTreeMap<&str, u32>, grey: bool) -> Result<ImageSet> {
+        let mut sorted = Vec::with_capacity(images.len());
+        for image in images {
+            let Some(&label) = image.class.as_deref().and_then(|class| labels.get(class)) else {
+                let remedy = "add it to val_annotations.txt or put it into a folder named after its class";
+                return Err(self.error(&image.file, "has no class".to_owned(), remedy));
+            };
+            sorted.push((label, image));
+        }
+        // By length first, so that x_10 comes behind x_9.
+        sorted.sort_by(|(a, x), (b, y)| (a, x.file.len(), &x.file).cmp(&(b, y.file.len(), &y.file)));
+        let (height, width) = self.size.unwrap_or((1, 1));
+        let channels = if grey { 1 } else { 3 };
+        let (mut pixels, mut all) = (Vec::new(), Vec::with_capacity(sorted.len()));
+        for (label, image) in sorted {
+            let copies = if image.grey { channels } else { 1 };
+            (0..copies).for_each(|_| pixels.extend_from_slice(&image.pixels));
+            all.push(label);
+        }
+        let shape = [channels, height as usize, width as usize];
+        ImageSet::new(&self.name, pixels, shape, 255, all, labels.len())
+    }
+}
+
+fn planes(image: &DynamicImage) -> Vec<u8> {
+    let rgb = image.to_rgb8().into_raw();
+    (0..3).flat_map(|channel| rgb.iter().skip(channel).step_by(3).copied()).collect()
+}
+
+/// Decodes one JPEG or PNG picture to (channels, height, width, planes); `name` is used in errors.
+pub fn decode_picture(bytes: &[u8], name: &str) -> Result<(usize, usize, usize, Vec<u8>)> {
+    let mut collector = Collector::new(name);
+    let decoded = collector.decode("picture", bytes)?;
+    let (height, width) = collector.size.unwrap_or((0, 0));
+    Ok((if decoded.grey { 1 } else { 3 }, height as usize, width as usize, decoded.pixels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn png(colours: &[[u8; 3]]) -> Vec<u8> {
+        let buffer = image::RgbImage::from_raw(colours.len() as u32, 1, colours.concat()).unwrap();
+        encoded(DynamicImage::ImageRgb8(buffer))
+    }
+
+    fn grey_png(values: &[u8]) -> Vec<u8> {
+        encoded(DynamicImage::ImageLuma8(
+            image::GrayImage::from_raw(values.len() as u32, 1, values.to_vec()).unwrap(),
+        ))
+    }
+
+    fn encoded(image: DynamicImage) -> Vec<u8> {
+        let mut bytes = Cursor::new(Vec::new());
+        image.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
+        bytes.into_inner()
+    }
+
+    fn write(root: &Path, path: &str, bytes: &[u8]) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn tiny_imagenet_layout() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        write(root, "wnids.txt", b"zebra\nant\n");
+        write(root, "train/ant/images/ant_10.png", &png(&[[1, 2, 3], [4, 5, 6]]));
+        write(root, "train/ant/images/ant_9.png", &grey_png(&[8, 9]));
+        write(root, "train/zebra/images/zebra_0.png", &png(&[[7; 3]; 2]));
+        write(root, "val/images/val_0.png", &png(&[[0; 3]; 2]));
+        write(root, "val/val_annotations.txt", b"val_0.png\tant\t0\t0\t1\t1\n");
+        write(root, "test/images/test_0.png", &png(&[[0; 3]; 2]));
+        let folder = read(root).unwrap();
+        assert_eq!(folder.class_names, ["zebra", "ant"]);
+        assert_eq!(folder.train.labels(), [0, 1, 1]);
+        assert_eq!(folder.train.image(1), [8, 9, 8, 9, 8, 9]);
+        assert_eq!(folder.train.image(2), [1, 4, 2, 5, 3, 6]);
+        assert_eq!(folder.test.labels(), [1]);
+    }
+
+    #[test]
+    fn a_picture_of_another_size_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "a/1.png", &grey_png(&[1, 2]));
+        write(dir.path(), "b/2.png", &grey_png(&[1]));
+        let error = read(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("one size"), "{error}");
+    }
+
+    #[test]
+    fn grey_folders_stay_grey_and_empty_ones_are_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(read(dir.path()).is_err());
+        write(dir.path(), "a/1.png", &grey_png(&[1, 2]));
+        assert_eq!(read(dir.path()).unwrap().train.channels(), 1);
+    }
+}
