@@ -1,6 +1,6 @@
 //! The operations around an equilibrium: everything else that training a classifier needs.
 
-use crate::{Device, EngineError, Padding, Real, Result};
+use crate::{Device, EngineError, Operator, Padding, Real, Result};
 
 /// Shape of a fully connected layer, `y = W x + b`; `W` is `outputs x inputs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -363,4 +363,18 @@ pub trait Network<T: Real>: Device<T> {
     fn add_to_rows(&self, rows: usize, cols: usize, b: &Self::Array, x: &mut Self::Array) -> Result<()>;
     /// `sums += ` the sum of the rows.
     fn sum_rows(&self, rows: usize, cols: usize, x: &Self::Array, sums: &mut Self::Array) -> Result<()>;
+
+    /// The largest eigenvalue of the symmetric part of `W`, estimated from above, and its derivative for the weights.
+    /// For zero padding: of the circular convolution on a torus one pixel larger each way, which bounds it.
+    fn symmetric_peak(&self, operator: &Operator, w: &Self::Array, gradient: &mut Self::Array)
+    -> Result<f64>;
+    /// The factor `||(I - t(I - W)) (I + t(I - W))^-1||_2` of Peaceman-Rachford's splitting at step `t`, for a
+    /// convolution the largest over at most `frequencies` of its frequencies, evenly spread: to choose `t` by.
+    fn splitting_factor(
+        &self,
+        operator: &Operator,
+        w: &Self::Array,
+        step: f64,
+        frequencies: usize,
+    ) -> Result<f64>;
 }

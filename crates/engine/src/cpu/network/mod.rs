@@ -6,10 +6,12 @@ mod batch_norm;
 mod convolution;
 mod cross_entropy;
 mod dropout;
+mod eigen;
 mod linear;
 mod product;
 mod scratch;
 mod sparse;
+mod spectrum;
 #[cfg(test)]
 mod testing;
 mod vector;
@@ -24,7 +26,7 @@ use crate::network::{
     Adam, ConvShape, CrossEntropy, Csr, LinearShape, Network, NormPoolShape, NormState, Orientation,
     ProductShape,
 };
-use crate::{Device, EngineError, Result};
+use crate::{Device, EngineError, Operator, Result};
 
 /// The first `needed` numbers of an array.
 fn part<'a, T>(what: &'static str, array: &'a [T], needed: usize) -> Result<&'a [T]> {
@@ -35,6 +37,14 @@ fn part<'a, T>(what: &'static str, array: &'a [T], needed: usize) -> Result<&'a 
 fn part_mut<'a, T>(what: &'static str, array: &'a mut [T], needed: usize) -> Result<&'a mut [T]> {
     let found = array.len();
     array.get_mut(..needed).ok_or(EngineError::Length { what, found, needed })
+}
+
+/// Refuses numbers that are infinite or NaN.
+fn finite<T: SimdReal>(what: &'static str, numbers: &[T]) -> Result<()> {
+    match numbers.iter().position(|x| !x.is_finite()) {
+        Some(index) => Err(EngineError::NotFinite { what, index, value: numbers[index].to_string() }),
+        None => Ok(()),
+    }
 }
 
 impl ConvShape {
@@ -355,5 +365,21 @@ where
         let (x, sums) = (part("x", x, rows * cols)?, part_mut("the sums", sums, cols)?);
         self.install(|| vector::sum_rows(cols, x, sums));
         Ok(())
+    }
+
+    fn symmetric_peak(&self, operator: &Operator, w: &Buffer<T>, gradient: &mut Buffer<T>) -> Result<f64> {
+        let len = operator.weight_len();
+        let (w, gradient) = (part("the weights", w, len)?, part_mut("the gradient", gradient, len)?);
+        finite("the weights", w)?;
+        Ok(self.install(|| spectrum::symmetric_peak(operator, w, gradient)))
+    }
+
+    fn splitting_factor(&self, operator: &Operator, w: &Buffer<T>, step: f64, frequencies: usize) -> Result<f64> {
+        if !(step > 0.0 && step.is_finite()) {
+            return Err(EngineError::Invalid(format!("the step of a splitting is a positive number, got {step}")));
+        }
+        let w = part("the weights", w, operator.weight_len())?;
+        finite("the weights", w)?;
+        Ok(self.install(|| spectrum::splitting_factor(operator, w, step, frequencies)))
     }
 }

@@ -1,0 +1,177 @@
+//! Largest eigenvalue of a small symmetric matrix, by Lanczos with full reorthogonalisation.
+
+use super::vectorised::vectorised;
+
+/// An estimate of the largest eigenvalue: `value` is a Rayleigh quotient, some eigenvalue lies within `residual` of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TopEigenpair {
+    pub value: f64,
+    pub residual: f64,
+    /// A unit vector.
+    pub vector: Vec<f64>,
+}
+
+/// The largest eigenvalue of the symmetric `n x n` matrix to a residual of `tolerance` times the matrix's scale. The
+/// start is fixed, so the result is a function of the matrix alone.
+pub(super) fn top_eigenpair(n: usize, matrix: &[f64], tolerance: f64) -> TopEigenpair {
+    let scale = matrix.iter().fold(0.0f64, |m, x| m.max(x.abs())) * n as f64;
+    if scale == 0.0 {
+        let mut vector = vec![0.0; n];
+        vector[0] = 1.0;
+        return TopEigenpair { value: 0.0, residual: 0.0, vector };
+    }
+    let mut basis: Vec<f64> = Vec::with_capacity(n * n.min(64));
+    let (mut diagonal, mut coupling) = (Vec::new(), Vec::new());
+    let mut next = start(n);
+    loop {
+        basis.extend_from_slice(&next);
+        let steps = basis.len() / n;
+        let last = &basis[(steps - 1) * n..];
+        vectorised(|| multiply(n, matrix, last, &mut next));
+        diagonal.push(dot(&next, last));
+        // Twice is enough (Kahan and Parlett).
+        for _ in 0..2 {
+            for q in basis.chunks_exact(n) {
+                let overlap = dot(&next, q);
+                vectorised(|| next.iter_mut().zip(q).for_each(|(x, q)| *x -= overlap * q));
+            }
+        }
+        let norm = dot(&next, &next).sqrt();
+        let exhausted = steps == n || norm <= 1e-14 * scale;
+        if exhausted || steps % 4 == 0 {
+            let (value, weights) = top_of_tridiagonal(&diagonal, &coupling, scale);
+            let residual = norm * weights[steps - 1].abs();
+            if exhausted || residual <= tolerance * scale / n as f64 {
+                let mut vector = vec![0.0; n];
+                for (q, weight) in basis.chunks_exact(n).zip(&weights) {
+                    vector.iter_mut().zip(q).for_each(|(v, q)| *v += weight * q);
+                }
+                let length = dot(&vector, &vector).sqrt();
+                vector.iter_mut().for_each(|v| *v /= length);
+                return TopEigenpair {
+                    value,
+                    residual: if exhausted { 1e-14 * scale } else { residual },
+                    vector,
+                };
+            }
+        }
+        coupling.push(norm);
+        next.iter_mut().for_each(|x| *x /= norm);
+    }
+}
+
+/// A unit vector without symmetry: a Weyl sequence.
+fn start(n: usize) -> Vec<f64> {
+    let mut x: Vec<f64> = (1..=n).map(|i| (i as f64 * 0.618_033_988_749_894_9).fract() + 0.1).collect();
+    let length = dot(&x, &x).sqrt();
+    x.iter_mut().for_each(|x| *x /= length);
+    x
+}
+
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x * y).sum()
+}
+
+/// `y = A x`, column by column, which are the rows of a symmetric `A`.
+#[inline(always)]
+fn multiply(n: usize, matrix: &[f64], x: &[f64], y: &mut [f64]) {
+    y.fill(0.0);
+    for (row, &x) in matrix.chunks_exact(n).zip(x) {
+        for (y, a) in y.iter_mut().zip(row) {
+            *y += a * x;
+        }
+    }
+}
+
+/// Largest eigenvalue of a symmetric tridiagonal matrix by bisection (`x` is above it iff `x I - T` has positive pivots)
+/// and its unit eigenvector by inverse iteration from just above.
+fn top_of_tridiagonal(diagonal: &[f64], coupling: &[f64], scale: f64) -> (f64, Vec<f64>) {
+    let pivots = |x: f64| -> Option<Vec<f64>> {
+        let mut pivots: Vec<f64> = Vec::with_capacity(diagonal.len());
+        for (i, d) in diagonal.iter().enumerate() {
+            let correction = if i == 0 { 0.0 } else { coupling[i - 1] * coupling[i - 1] / pivots[i - 1] };
+            let pivot = x - d - correction;
+            if pivot <= 0.0 {
+                return None;
+            }
+            pivots.push(pivot);
+        }
+        Some(pivots)
+    };
+    let top = diagonal.iter().fold(f64::NEG_INFINITY, |m, &d| m.max(d));
+    let (mut below, mut above) = (
+        top,
+        top + 2.0 * coupling[..diagonal.len() - 1].iter().fold(0.0, |m: f64, &c| m.max(c)) + 1e-14 * scale,
+    );
+    while above - below > 4e-16 * scale {
+        let middle = 0.5 * (below + above);
+        if middle <= below || middle >= above {
+            break;
+        }
+        if pivots(middle).is_some() { above = middle } else { below = middle }
+    }
+    let mut shifted = above;
+    let pivots = loop {
+        match pivots(shifted) {
+            Some(pivots) => break pivots,
+            None => shifted += 1e-15 * scale,
+        }
+    };
+    let mut x = vec![1.0; diagonal.len()];
+    for _ in 0..3 {
+        // (shifted I - T) = L diag(pivots) L', L unit lower bidiagonal with entries -coupling / pivot.
+        for i in 1..x.len() {
+            x[i] += x[i - 1] * coupling[i - 1] / pivots[i - 1];
+        }
+        for i in 0..x.len() {
+            x[i] /= pivots[i];
+        }
+        for i in (1..x.len()).rev() {
+            x[i - 1] += x[i] * coupling[i - 1] / pivots[i - 1];
+        }
+        let length = dot(&x, &x).sqrt();
+        x.iter_mut().for_each(|x| *x /= length);
+    }
+    (above, x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::network::testing::random;
+
+    fn symmetric(n: usize, seed: u64) -> Vec<f64> {
+        let a = random(n * n, seed);
+        (0..n * n).map(|i| a[i] + a[i % n * n + i / n]).collect()
+    }
+
+    #[test]
+    fn finds_the_top_of_random_matrices() {
+        for n in [1, 2, 3, 10, 87] {
+            let a = symmetric(n, n as u64);
+            let top = top_eigenpair(n, &a, 1e-10);
+            let mut image = vec![0.0; n];
+            multiply(n, &a, &top.vector, &mut image);
+            let error =
+                image.iter().zip(&top.vector).map(|(y, x)| (y - top.value * x).abs()).fold(0.0, f64::max);
+            assert!(error < 1e-7, "n = {n}: {error}");
+            // Above every eigenvalue: value I - A + tiny has a Cholesky factor.
+            let mut m: Vec<f64> = a.iter().map(|x| -x).collect();
+            (0..n).for_each(|i| m[i * n + i] += top.value + 1e-7);
+            for k in 0..n {
+                assert!(m[k * n + k] > 0.0, "n = {n}: an eigenvalue above {} exists", top.value);
+                for i in k + 1..n {
+                    let factor = m[i * n + k] / m[k * n + k];
+                    (k..n).for_each(|j| m[i * n + j] -= factor * m[k * n + j]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn degenerate_matrices() {
+        assert_eq!(top_eigenpair(3, &[0.0; 9], 1e-10).value, 0.0);
+        let identity = top_eigenpair(3, &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0], 1e-10);
+        assert!((identity.value - 1.0).abs() < 1e-12);
+    }
+}

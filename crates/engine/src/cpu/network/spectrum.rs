@@ -1,0 +1,258 @@
+//! Spectra of linear parts: what the monotone layers need to stay monotone and to choose the step of their splitting.
+//!
+//! A circular convolution is a block per frequency; zero padding is a compression of a circular one on a torus that is
+//! one pixel larger each way, so the largest eigenvalue there bounds the one here.
+
+use std::f64::consts::TAU;
+
+use rayon::prelude::*;
+
+use super::eigen::{TopEigenpair, top_eigenpair};
+use super::vectorised::vectorised;
+use crate::{Operator, Padding, Real};
+
+/// Frequencies whose rough estimate comes this close to the best are computed to the end.
+const ROUGH: f64 = 1e-3;
+const FINE: f64 = 1e-10;
+
+/// An upper estimate of the largest eigenvalue of the symmetric part of `W`; `gradient` becomes its derivative.
+pub(super) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &mut [T]) -> f64 {
+    match *operator {
+        Operator::Dense { n } => {
+            let symmetric: Vec<f64> =
+                (0..n * n).map(|i| 0.5 * (w[i].to_f64() + w[i % n * n + i / n].to_f64())).collect();
+            let top = top_eigenpair(n, &symmetric, FINE);
+            for (i, g) in gradient.iter_mut().enumerate() {
+                *g = T::from_f64(top.vector[i / n] * top.vector[i % n]);
+            }
+            top.value + top.residual
+        }
+        Operator::Conv { channels, .. } => {
+            let torus = Torus::new(operator);
+            let symmetric = taps(channels, |o, i, tap| {
+                0.5 * (w[(o * channels + i) * 9 + tap].to_f64()
+                    + w[(i * channels + o) * 9 + 8 - tap].to_f64())
+            });
+            let estimate = |frequency: usize, tolerance: f64| {
+                top_eigenpair(2 * channels, &torus.block(channels, &symmetric, frequency), tolerance)
+            };
+            let rough: Vec<f64> = (0..torus.frequencies())
+                .into_par_iter()
+                .map(|f| {
+                    let top = estimate(f, ROUGH);
+                    top.value + top.residual
+                })
+                .collect();
+            let best = rough.iter().fold(f64::NEG_INFINITY, |m, &x| m.max(x));
+            let close: Vec<usize> =
+                (0..rough.len()).filter(|&f| rough[f] >= best - 2.0 * ROUGH * best.abs()).collect();
+            let tops: Vec<(usize, TopEigenpair)> =
+                close.into_par_iter().map(|f| (f, estimate(f, FINE))).collect();
+            let (frequency, top) =
+                tops.into_iter().reduce(|a, b| if b.1.value > a.1.value { b } else { a }).unwrap_or_default();
+            let (re, im) = top.vector.split_at(channels);
+            for (at, g) in gradient.iter_mut().enumerate() {
+                let (o, i, tap) = (at / 9 / channels, at / 9 % channels, at % 9);
+                let (cos, sin) = torus.phase(frequency, tap);
+                let (even, odd) = (re[o] * re[i] + im[o] * im[i], re[o] * im[i] - im[o] * re[i]);
+                *g = T::from_f64(even * cos - odd * sin);
+            }
+            top.value + top.residual
+        }
+    }
+}
+
+/// The factor of Peaceman-Rachford's splitting, `||(I - t(I - W)) (I + t(I - W))^-1||_2 = ||2R - I||_2`: for a
+/// convolution the largest over at most `samples` frequencies, evenly spread.
+pub(super) fn splitting_factor<T: Real>(operator: &Operator, w: &[T], step: f64, samples: usize) -> f64 {
+    let factor_of = |n: usize, mut block: Vec<f64>| {
+        for (i, x) in block.iter_mut().enumerate() {
+            *x = if i % n == i / n { 1.0 + step * (1.0 - *x) } else { -step * *x };
+        }
+        let Some(resolvent) = inverse(n, block) else { return f64::INFINITY };
+        let reflected: Vec<f64> = resolvent
+            .iter()
+            .enumerate()
+            .map(|(i, r)| 2.0 * r - f64::from(u8::from(i % n == i / n)))
+            .collect();
+        let mut gram = vec![0.0; n * n];
+        vectorised(|| {
+            for row in reflected.chunks_exact(n) {
+                for (target, &a) in gram.chunks_exact_mut(n).zip(row) {
+                    target.iter_mut().zip(row).for_each(|(g, b)| *g += a * b);
+                }
+            }
+        });
+        top_eigenpair(n, &gram, 1e-5).value.max(0.0).sqrt()
+    };
+    match *operator {
+        Operator::Dense { n } => factor_of(n, w.iter().map(|x| x.to_f64()).collect()),
+        Operator::Conv { channels, .. } => {
+            let torus = Torus::new(operator);
+            let kernel = taps(channels, |o, i, tap| w[(o * channels + i) * 9 + tap].to_f64());
+            let stride = torus.frequencies().div_ceil(samples.max(1));
+            (0..torus.frequencies())
+                .into_par_iter()
+                .step_by(stride)
+                .map(|f| factor_of(2 * channels, torus.block(channels, &kernel, f)))
+                .reduce(|| 0.0, f64::max)
+        }
+    }
+}
+
+/// `kernel(out, in, tap)` as nine matrices, tap after tap.
+fn taps(channels: usize, kernel: impl Fn(usize, usize, usize) -> f64) -> Vec<f64> {
+    let square = channels * channels;
+    (0..9 * square).map(|at| kernel(at % square / channels, at % channels, at / square)).collect()
+}
+
+/// The frequencies of an image, one of each conjugate pair.
+struct Torus {
+    height: usize,
+    width: usize,
+}
+
+impl Torus {
+    fn new(operator: &Operator) -> Self {
+        match *operator {
+            Operator::Conv { height, width, padding: Padding::Circular, .. } => Self { height, width },
+            Operator::Conv { height, width, .. } => Self { height: height + 1, width: width + 1 },
+            Operator::Dense { .. } => Self { height: 1, width: 1 },
+        }
+    }
+
+    fn frequencies(&self) -> usize {
+        self.height * (self.width / 2 + 1)
+    }
+
+    /// Cosine and sine of the phase by which a tap turns at a frequency.
+    fn phase(&self, frequency: usize, tap: usize) -> (f64, f64) {
+        let columns = self.width / 2 + 1;
+        let (p, q) = (frequency / columns, frequency % columns);
+        let (down, right) = ((tap / 3) as f64 - 1.0, (tap % 3) as f64 - 1.0);
+        let turns = p as f64 * down / self.height as f64 + q as f64 * right / self.width as f64;
+        let (sin, cos) = (TAU * turns).sin_cos();
+        (cos, sin)
+    }
+
+    /// The block of a frequency as a real matrix, `[[Re, -Im], [Im, Re]]`.
+    fn block(&self, channels: usize, taps: &[f64], frequency: usize) -> Vec<f64> {
+        let (square, n) = (channels * channels, 2 * channels);
+        let (mut re, mut im) = (vec![0.0; square], vec![0.0; square]);
+        for (tap, kernel) in taps.chunks_exact(square).enumerate() {
+            let (cos, sin) = self.phase(frequency, tap);
+            vectorised(|| {
+                for ((re, im), k) in re.iter_mut().zip(im.iter_mut()).zip(kernel) {
+                    *re += k * cos;
+                    *im += k * sin;
+                }
+            });
+        }
+        let mut block = vec![0.0; n * n];
+        for o in 0..channels {
+            for i in 0..channels {
+                let (re, im) = (re[o * channels + i], im[o * channels + i]);
+                block[o * n + i] = re;
+                block[o * n + channels + i] = -im;
+                block[(channels + o) * n + i] = im;
+                block[(channels + o) * n + channels + i] = re;
+            }
+        }
+        block
+    }
+}
+
+/// Gauss-Jordan with row pivoting; `None` for a singular matrix.
+fn inverse(n: usize, mut a: Vec<f64>) -> Option<Vec<f64>> {
+    let mut b = vec![0.0; n * n];
+    (0..n).for_each(|i| b[i * n + i] = 1.0);
+    for k in 0..n {
+        let pivot = (k..n).max_by(|&i, &j| a[i * n + k].abs().total_cmp(&a[j * n + k].abs()))?;
+        if !(a[pivot * n + k].abs() > 0.0) {
+            return None;
+        }
+        for j in 0..n {
+            a.swap(k * n + j, pivot * n + j);
+            b.swap(k * n + j, pivot * n + j);
+        }
+        let scale = 1.0 / a[k * n + k];
+        for j in 0..n {
+            a[k * n + j] *= scale;
+            b[k * n + j] *= scale;
+        }
+        let (row_a, row_b) = (a[k * n..(k + 1) * n].to_vec(), b[k * n..(k + 1) * n].to_vec());
+        for i in (0..n).filter(|&i| i != k) {
+            let factor = a[i * n + k];
+            vectorised(|| {
+                a[i * n..(i + 1) * n].iter_mut().zip(&row_a).for_each(|(x, r)| *x -= factor * r);
+                b[i * n..(i + 1) * n].iter_mut().zip(&row_b).for_each(|(x, r)| *x -= factor * r);
+            });
+        }
+    }
+    Some(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::network::testing::{assert_gradient, random};
+
+    const OPERATORS: [Operator; 3] = [
+        Operator::Dense { n: 6 },
+        Operator::Conv { channels: 3, height: 4, width: 5, padding: Padding::Circular },
+        Operator::Conv { channels: 2, height: 4, width: 3, padding: Padding::Zero },
+    ];
+
+    /// The matrix of an operator, from its definition.
+    fn matrix(operator: &Operator, w: &[f64]) -> (usize, Vec<f64>) {
+        let Operator::Conv { channels, height, width, padding } = *operator else {
+            return (operator.state_len(), w.to_vec());
+        };
+        let n = operator.state_len();
+        let mut m = vec![0.0; n * n];
+        for (row, col) in (0..height).flat_map(|r| (0..width).map(move |c| (r, c))) {
+            for tap in 0..9 {
+                let (r, c) = (row as isize + tap as isize / 3 - 1, col as isize + tap as isize % 3 - 1);
+                let inside = r >= 0 && c >= 0 && r < height as isize && c < width as isize;
+                if !inside && padding == Padding::Zero {
+                    continue;
+                }
+                let (r, c) = (r.rem_euclid(height as isize) as usize, c.rem_euclid(width as isize) as usize);
+                for (o, i) in (0..channels).flat_map(|o| (0..channels).map(move |i| (o, i))) {
+                    m[((row * width + col) * channels + o) * n + (r * width + c) * channels + i] +=
+                        w[(o * channels + i) * 9 + tap];
+                }
+            }
+        }
+        (n, m)
+    }
+
+    #[test]
+    fn the_peak_is_the_largest_eigenvalue_and_bounds_zero_padding() {
+        for (seed, operator) in OPERATORS.iter().enumerate() {
+            let w = random(operator.weight_len(), seed as u64);
+            let (n, m) = matrix(operator, &w);
+            let symmetric: Vec<f64> = (0..n * n).map(|i| 0.5 * (m[i] + m[i % n * n + i / n])).collect();
+            let exact = top_eigenpair(n, &symmetric, 1e-12).value;
+            let mut gradient = vec![0.0; w.len()];
+            let peak = symmetric_peak(operator, &w, &mut gradient);
+            if matches!(operator, Operator::Conv { padding: Padding::Zero, .. }) {
+                assert!(peak >= exact, "{peak} {exact}");
+            } else {
+                assert!((peak - exact).abs() < 1e-9, "{peak} {exact}");
+            }
+            assert_gradient(&w, &gradient, |w| symmetric_peak(operator, w, &mut vec![0.0; w.len()]));
+        }
+    }
+
+    #[test]
+    fn the_splitting_factor_is_the_norm_of_the_reflected_resolvent() {
+        for operator in &OPERATORS[..2] {
+            let w: Vec<f64> = random(operator.weight_len(), 9).iter().map(|x| 0.2 * x).collect();
+            let (n, m) = matrix(operator, &w);
+            let dense = splitting_factor(&Operator::Dense { n }, &m, 0.7, 1);
+            let found = splitting_factor(operator, &w, 0.7, usize::MAX);
+            assert!((dense - found).abs() < 1e-4 && found < 1.0, "{dense} {found}");
+        }
+    }
+}
