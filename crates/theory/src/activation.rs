@@ -152,7 +152,7 @@ impl Activation {
                 let ends = Interval::new(a.min(b), a.max(b));
                 let with_kink =
                     if slope < 0.0 && on.contains(0.0) { ends.hull(Interval::point(0.0)) } else { ends };
-                return with_kink.widened(1);
+                return with_kink.widened(1).intersect(self.range()).unwrap_or(with_kink);
             }
             Activation::HardTanh { .. } | Activation::Relu | Activation::Identity => {
                 return Interval::new(self.value(on.lo), self.value(on.hi));

@@ -197,7 +197,12 @@ impl Neg for Interval {
 impl Add for Interval {
     type Output = Interval;
     fn add(self, other: Interval) -> Interval {
-        Interval::new((self.lo + other.lo).next_down(), (self.hi + other.hi).next_up())
+        let exact = |a: f64, b: f64| a == 0.0 || b == 0.0;
+        let (lo, hi) = (self.lo + other.lo, self.hi + other.hi);
+        Interval::new(
+            if exact(self.lo, other.lo) { lo } else { lo.next_down() },
+            if exact(self.hi, other.hi) { hi } else { hi.next_up() },
+        )
     }
 }
 
@@ -212,19 +217,12 @@ impl Mul for Interval {
     type Output = Interval;
     fn mul(self, other: Interval) -> Interval {
         // 0 * infinity is 0 here: the infinite end is a bound, not a value that is taken.
-        let product = |a: f64, b: f64| if a == 0.0 || b == 0.0 { 0.0 } else { a * b };
-        let corners = [
-            product(self.lo, other.lo),
-            product(self.lo, other.hi),
-            product(self.hi, other.lo),
-            product(self.hi, other.hi),
-        ];
-        if corners.iter().any(|c| c.is_nan()) {
-            return Interval::ALL;
-        }
-        let lo = corners.iter().copied().fold(f64::INFINITY, f64::min);
-        let hi = corners.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Interval::new(lo.next_down(), hi.next_up())
+        corners(
+            self,
+            other,
+            |a, b| if a == 0.0 || b == 0.0 { 0.0 } else { a * b },
+            |a, b| a == 0.0 || b == 0.0,
+        )
     }
 }
 
@@ -235,12 +233,25 @@ impl Div for Interval {
         if other.contains(0.0) {
             return Interval::ALL;
         }
-        let corners = [self.lo / other.lo, self.lo / other.hi, self.hi / other.lo, self.hi / other.hi];
-        if corners.iter().any(|c| c.is_nan()) {
+        corners(self, other, |a, b| a / b, |a, _| a == 0.0)
+    }
+}
+
+/// The hull of `op` at the four pairs of ends, each rounded outward unless it is known to be exact.
+fn corners(
+    x: Interval,
+    y: Interval,
+    op: impl Fn(f64, f64) -> f64,
+    exact: impl Fn(f64, f64) -> bool,
+) -> Interval {
+    let (mut lo, mut hi) = (f64::INFINITY, f64::NEG_INFINITY);
+    for (a, b) in [(x.lo, y.lo), (x.lo, y.hi), (x.hi, y.lo), (x.hi, y.hi)] {
+        let value = op(a, b);
+        if value.is_nan() {
             return Interval::ALL;
         }
-        let lo = corners.iter().copied().fold(f64::INFINITY, f64::min);
-        let hi = corners.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Interval::new(lo.next_down(), hi.next_up())
+        lo = lo.min(if exact(a, b) { value } else { value.next_down() });
+        hi = hi.max(if exact(a, b) { value } else { value.next_up() });
     }
+    Interval::new(lo, hi)
 }

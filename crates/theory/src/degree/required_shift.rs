@@ -29,7 +29,7 @@ pub enum Side {
 /// ```
 #[must_use]
 pub fn required_shift(s: Activation, side: Side, m: f64) -> f64 {
-    if !(m > 0.0) {
+    if m.is_nan() || m <= 0.0 {
         return f64::INFINITY;
     }
     match (s, side) {

@@ -20,7 +20,7 @@ use crate::interval::Interval;
 /// # Errors
 /// [`NoDegree::NotBelowOne`] for `theta >= a`.
 pub fn tanh_above_threshold(a: f64, theta: f64) -> Result<StrongDegree, NoDegree> {
-    if !(theta < a) {
+    if theta.is_nan() || a.is_nan() || theta >= a {
         return Err(NoDegree::NotBelowOne);
     }
     let theta = Interval::point(theta.max(0.0));
