@@ -123,7 +123,8 @@ pub(crate) fn determinant_sign(a: &[f64], n: usize) -> Option<f64> {
     let x = product(&upper_inv, &lower_inv, n);
     let abs = |m: &[f64]| m.iter().map(|v| v.abs()).collect::<Vec<f64>>();
     let magnitudes = product(&abs(&upper_inv), &abs(&lower_inv), n);
-    let row_norm = |m: &[f64]| m.chunks_exact(n).map(|r| r.iter().map(|x| x.abs()).sum::<f64>()).fold(0.0, f64::max);
+    let row_norm =
+        |m: &[f64]| m.chunks_exact(n).map(|r| r.iter().map(|x| x.abs()).sum::<f64>()).fold(0.0, f64::max);
     let inexact = gamma(n + 2) * row_norm(&magnitudes) * row_norm(&permuted) * (1.0 + gamma(4 * n + 8));
     (residual(&x, &permuted, n) + inexact + tiny(n * n) < 1.0 - 1e-10).then_some(sign)
 }

@@ -87,6 +87,14 @@ pub enum OperatorError {
     /// A size is zero.
     #[error("{0} has no entries")]
     Empty(&'static str),
+    /// A test that needs the matrix itself was asked of too large an operator.
+    #[error("this needs the dense matrix, for at most {limit} unknowns, but there are {found}")]
+    TooLarge {
+        /// Most unknowns.
+        limit: usize,
+        /// Unknowns there are.
+        found: usize,
+    },
     /// Two taps of the kernel would fall on the same pixel.
     #[error("circular padding needs an image of at least 3 x 3, but it is {height} x {width}")]
     SmallTorus {
@@ -335,18 +343,29 @@ impl Operator {
         if let Operator::Conv(conv) = self { Some(conv) } else { None }
     }
 
-    /// Calls `visit` with the weights of each row (of one row per class of equal rows: an output channel of a
-    /// convolution stands for all its pixels).
-    pub fn for_each_row(&self, mut visit: impl FnMut(&[f64])) {
+    /// The weights of each row; an output channel of a convolution stands for all its pixels, a node of a graph for
+    /// all its columns.
+    pub fn rows(&self) -> Box<dyn Iterator<Item = &[f64]> + '_> {
         match self {
-            Operator::Dense(dense) => dense.entries.chunks_exact(dense.n).for_each(visit),
-            Operator::Conv(conv) => conv.kernel.chunks_exact(9 * conv.channels).for_each(visit),
+            Operator::Dense(dense) => Box::new(dense.entries.chunks_exact(dense.n)),
+            Operator::Conv(conv) => Box::new(conv.kernel.chunks_exact(9 * conv.channels)),
             Operator::Graph(graph) => {
-                for row in graph.offsets.windows(2) {
-                    visit(&graph.weights[row[0]..row[1]]);
-                }
+                Box::new(graph.offsets.windows(2).map(|row| &graph.weights[row[0]..row[1]]))
             }
         }
+    }
+
+    /// `|W|`.
+    #[must_use]
+    pub fn abs(&self) -> Operator {
+        let mut absolute = self.clone();
+        let weights = match &mut absolute {
+            Operator::Dense(dense) => &mut dense.entries,
+            Operator::Conv(conv) => &mut conv.kernel,
+            Operator::Graph(graph) => &mut graph.weights,
+        };
+        weights.iter_mut().for_each(|w| *w = w.abs());
+        absolute
     }
 }
 
@@ -400,6 +419,14 @@ impl Conv {
     #[inline(always)]
     pub(crate) fn taps(&self, output: usize, input: usize) -> &[f64] {
         &self.kernel[(output * self.channels + input) * 9..][..9]
+    }
+
+    /// `K[o][i] = sum of |taps|`, rounded up, as an operator on channels: `rho(|W|) <= rho(K)`, with weights that are
+    /// constant over the pixels.
+    #[must_use]
+    pub fn channel_sums(&self) -> Operator {
+        let sums = self.kernel.chunks_exact(9).map(|taps| sum_upper(taps.iter().map(|t| t.abs()).sum(), 9));
+        Operator::Dense(Dense { n: self.channels, entries: sums.collect() })
     }
 
     /// The planes of `x` with a border of one pixel.
@@ -477,6 +504,12 @@ impl Conv {
 }
 
 impl Graph {
+    /// Features per node.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
     fn apply(&self, x: &[f64], out: &mut [f64], weight: impl Fn(f64) -> f64) {
         let columns = self.columns;
         for (row, out) in self.offsets.windows(2).zip(out.chunks_exact_mut(columns)) {

@@ -38,15 +38,6 @@ impl Response {
         if self.is_plain() { base } else { base.powf(self.power) }
     }
 
-    pub(crate) fn derivative(&self, u: f64) -> f64 {
-        let slope = self.activation.derivative(u);
-        if self.is_plain() {
-            slope
-        } else {
-            self.power * (self.activation.value(u) + self.shift).powf(self.power - 1.0) * slope
-        }
-    }
-
     /// `{phi(u) : u in on}`, rounded outward; everything where a base of the power is not positive.
     pub(crate) fn enclose(&self, on: Interval) -> Interval {
         self.raise(self.activation.enclose(on), self.power)
@@ -163,8 +154,3 @@ impl<'a> Layer<'a> {
 
 /// Slope bounds never fall below this: a zero would make the scaled tests divide by zero, a larger bound is still one.
 pub(crate) const LEAST_SLOPE: f64 = 1e-200;
-
-/// An upper bound of `|x|` over the slopes, as the closing tests use it.
-pub(crate) fn slope_magnitude(slope: Interval) -> f64 {
-    slope.magnitude().max(LEAST_SLOPE)
-}

@@ -133,9 +133,14 @@ mod tests {
 
     #[test]
     fn unlimited_tanh_slopes_are_those_of_the_theory() {
-        for (a, expected) in
-            [(0.0, 1.0), (0.5, 0.942_725), (1.0, 0.816_219), (2.0, 0.581_573), (3.0, 0.439_234), (5.0, 0.295_750)]
-        {
+        for (a, expected) in [
+            (0.0, 1.0),
+            (0.5, 0.942_725),
+            (1.0, 0.816_219),
+            (2.0, 0.581_573),
+            (3.0, 0.439_234),
+            (5.0, 0.295_750),
+        ] {
             let found = secant_slope(Activation::Tanh, Interval::point(a), Interval::new(-30.0, 30.0));
             assert!((found - expected).abs() < 1e-6, "a = {a}: {found} but {expected} expected");
         }

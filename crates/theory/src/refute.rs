@@ -1,0 +1,182 @@
+//! The search for several fixed points: many starts, Newton's method, and a proof of what it found.
+
+use crate::certificate::{Refutation, Scope};
+use crate::interval::Interval;
+use crate::krawczyk::{self, Verified};
+use crate::map::{Injection, MapSpec};
+use crate::model::Model;
+use crate::newton;
+use crate::operator::Operator;
+use crate::response::{Inputs, Layer};
+
+/// Larger systems are not searched: each verification inverts a matrix.
+const LIMIT: usize = 200;
+/// Random starts per input.
+const STARTS: usize = 40;
+/// Plain iterations per start.
+const ITERATIONS: usize = 300;
+/// Fixed points closer than this count as one.
+const DISTINCT: f64 = 1e-5;
+
+/// Looks for an input of the scope with more than one fixed point.
+pub(crate) fn search(map: &MapSpec, layer: &Layer<'_>, scope: &Scope) -> Option<Refutation> {
+    if layer.len() > LIMIT {
+        return None;
+    }
+    candidates(map, layer, scope).into_iter().find_map(|y| {
+        let layer = Layer::new(map, layer.operator, Inputs::Exactly(&y))?;
+        let model = Model::new(&layer, map.normalisation, LIMIT)?;
+        search_input(&model, &y)
+    })
+}
+
+/// Inputs worth trying.
+fn candidates(map: &MapSpec, layer: &Layer<'_>, scope: &Scope) -> Vec<Vec<f64>> {
+    let n = layer.len();
+    match scope {
+        Scope::Sample { y } => vec![y.clone()],
+        Scope::InputSet { ymax } => {
+            vec![vec![0.0; n], ymax.clone(), ymax.iter().map(|y| 0.5 * y).collect()]
+        }
+        Scope::AllInputs => {
+            let mut inputs = vec![vec![0.0; n]];
+            inputs.extend(steepest_input(map, layer));
+            inputs
+        }
+    }
+}
+
+/// The input `y >= 0` for which a point with preactivations as near zero as possible, where the response is steepest, is a
+/// fixed point: `z` minimises `|W z|` over `z >= largest response`, `y = z - phi(W z)`.
+fn steepest_input(map: &MapSpec, layer: &Layer<'_>) -> Option<Vec<f64>> {
+    if map.injection != Injection::Outer || map.normalisation.is_some() {
+        return None;
+    }
+    let n = layer.len();
+    let floor = layer.response.enclose(Interval::ALL).hi;
+    if !floor.is_finite() {
+        return None;
+    }
+    let (w, transposed) = (layer.operator, layer.operator.transposed());
+    let row_sum = |w: &Operator| w.row_sums().into_iter().fold(0.0, f64::max);
+    let step = 1.0 / (row_sum(w) * row_sum(&transposed)).max(1e-300);
+    let (mut z, mut u, mut gradient) = (vec![floor; n], vec![0.0; n], vec![0.0; n]);
+    for _ in 0..2000 {
+        w.apply(&z, &mut u);
+        transposed.apply(&u, &mut gradient);
+        for (z, g) in z.iter_mut().zip(&gradient) {
+            *z = (*z - step * g).max(floor);
+        }
+    }
+    w.apply(&z, &mut u);
+    Some(z.iter().zip(&u).map(|(z, &u)| (z - layer.response.value(u)).max(0.0)).collect())
+}
+
+fn search_input(model: &Model<'_>, y: &[f64]) -> Option<Refutation> {
+    let mut uniform = SplitMix(0x5eed);
+    let n = model.len();
+    let (lower, upper) = model.layer.image_of_everything().unwrap_or_else(|| (vec![0.0; n], vec![4.0; n]));
+    let mut found: Vec<Verified> = Vec::new();
+    for start in 0..STARTS + 3 {
+        let mut z: Vec<f64> = (0..n)
+            .map(|i| match start {
+                0 => upper[i],
+                1 => lower[i],
+                2 => 0.5 * (lower[i] + upper[i]),
+                _ => lower[i] + (upper[i] - lower[i]) * uniform.next(),
+            })
+            .collect();
+        // The middle goes straight to Newton, which also finds what plain iteration flees.
+        iterate(model, &mut z, if start == 2 { 0 } else { ITERATIONS });
+        add(model, z, &mut found);
+        if found.len() >= 2 {
+            return Some(several(y, &found));
+        }
+    }
+    let alone = found.into_iter().next()?;
+    let bounded = model.layer.image_of_everything().is_some();
+    if !(bounded && model.is_unnormalised() && krawczyk::has_negative_index(model, &alone)) {
+        return None;
+    }
+    // Others must exist: follow the iteration that flees from this one.
+    let mut found = vec![alone];
+    for sign in [1.0, -1.0] {
+        let mut z: Vec<f64> = found[0].point.iter().map(|x| x + sign * 1e-3 * uniform.next()).collect();
+        iterate(model, &mut z, ITERATIONS);
+        add(model, z, &mut found);
+    }
+    if found.len() >= 2 {
+        return Some(several(y, &found));
+    }
+    let Verified { point, radius } = found.swap_remove(0);
+    let determinant = determinant(model, &point);
+    Some(Refutation::Index { y: y.to_vec(), point, radius, determinant })
+}
+
+fn several(y: &[f64], found: &[Verified]) -> Refutation {
+    Refutation::FixedPoints {
+        y: y.to_vec(),
+        points: found.iter().map(|v| v.point.clone()).collect(),
+        radii: found.iter().map(|v| v.radius).collect(),
+    }
+}
+
+fn iterate(model: &Model<'_>, z: &mut Vec<f64>, iterations: usize) {
+    let mut image = vec![0.0; z.len()];
+    for _ in 0..iterations {
+        model.apply(z, &mut image);
+        let moved = image.iter().zip(z.iter()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        std::mem::swap(z, &mut image);
+        if moved < 1e-13 {
+            break;
+        }
+    }
+}
+
+/// Newton's method from `z`; what it finds is kept if it is new and verified.
+fn add(model: &Model<'_>, mut z: Vec<f64>, found: &mut Vec<Verified>) {
+    if !(newton::refine(model, &mut z, 30) < 1e-9) {
+        return;
+    }
+    let far = |v: &Verified| v.point.iter().zip(&z).any(|(a, b)| (a - b).abs() > DISTINCT + v.radius);
+    if found.iter().all(far)
+        && let Some(verified) = krawczyk::verify(model, &z)
+    {
+        found.push(verified);
+    }
+}
+
+/// `det(I - J)` in floating point: the sign is proved elsewhere, the size is for the reader.
+fn determinant(model: &Model<'_>, point: &[f64]) -> f64 {
+    let n = model.len();
+    let here: Vec<Interval> = point.iter().map(|&x| Interval::point(x)).collect();
+    let mut a = model.one_minus_jacobian(&here).centre;
+    let mut product = 1.0;
+    for k in 0..n {
+        let pivot = (k..n).max_by(|&i, &j| a[i * n + k].abs().total_cmp(&a[j * n + k].abs())).unwrap_or(k);
+        if pivot != k {
+            (0..n).for_each(|j| a.swap(k * n + j, pivot * n + j));
+            product = -product;
+        }
+        product *= a[k * n + k];
+        for i in k + 1..n {
+            let factor = a[i * n + k] / a[k * n + k];
+            (k..n).for_each(|j| a[i * n + j] -= factor * a[k * n + j]);
+        }
+    }
+    product
+}
+
+/// Steele, Lea and Flood's generator: starts need to be spread, not unpredictable.
+struct SplitMix(u64);
+
+impl SplitMix {
+    /// Uniform on [0, 1).
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
