@@ -1,6 +1,7 @@
 //! The one interface between the solvers and the kernels.
 
 use crate::Measure;
+use crate::cpu::conv::Accuracy;
 use crate::cpu::distance::Distance;
 use crate::cpu::simd::SimdReal;
 
@@ -10,7 +11,7 @@ use crate::cpu::simd::SimdReal;
 /// States lie one after the other, `state_len` numbers each, without gaps; samples are named by their position in the
 /// block. A step must treat each sample by itself: its result may depend neither on which other samples are active nor
 /// on its position.
-pub trait FixedPointStep<T: SimdReal> {
+pub trait FixedPointStep<T: SimdReal>: Send {
     /// Numbers in one sample's state.
     fn state_len(&self) -> usize;
 
@@ -24,6 +25,11 @@ pub trait FixedPointStep<T: SimdReal> {
         measure: Measure,
         distances: &mut [Distance],
     );
+
+    /// How accurately the next steps are computed; none for a problem that has no faster, rougher way.
+    fn accuracy(&mut self) -> Option<&mut Accuracy> {
+        None
+    }
 
     /// Turns the states of the samples `done` into answers. `answers` holds one answer per sample of the block, of a
     /// length that the problem knows. For a plain fixed point the answer is the state.

@@ -3,10 +3,11 @@
 //! A number is split into a bf16 and a bf16 remainder, `x = hi + lo` up to `2^-17 |x|`. One pass multiplies the high
 //! parts (relative error about `2^-8` per product); three passes, `hi*hi + hi*lo + lo*hi`, come close to f32.
 //!
-//! The image is kept as padded bf16 planes, channels fastest, so that for each of the three window rows the 3 x inputs
-//! numbers that one output pixel needs are contiguous: a tile of 16 neighbouring pixels is read in place, with overlap,
-//! and no patch matrix is ever built. Weights of 16 outputs (15 kB or 30 kB for 48 channels) stay in L1 while the rows of
-//! a band pass by.
+//! Tile loads that cross cache lines cost more than the products they feed (7.3 against 2.9 and 6 ns), so the image is kept in
+//! slots: padded bf16 planes of 32 channels, 64 bytes for each pixel, in which the tile of 16 neighbouring pixels under any
+//! tap of the window is read in place and aligned. Up to 16 left-over channels share a slot with those of the next
+//! pixel, so that one product serves two taps. No patch matrix is ever built. The weights of 16 outputs (15 kB or 30 kB for
+//! 48 channels) stay in L1 while the rows of a band pass by.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -15,14 +16,16 @@ use std::mem::offset_of;
 use std::ops::Range;
 
 use super::shape::{Geometry, Stencil, neighbour};
-use crate::Padding;
 use crate::cpu::buffer::Buffer;
+use crate::Real;
 use crate::cpu::isa::Isa;
 
 /// Rows (and f32 columns) of a tile.
 const SIDE: usize = 16;
 /// bf16 numbers in a tile row.
 const DEPTH: usize = 32;
+/// Channels of one pixel in a shared slot.
+const HALF: usize = 16;
 /// Pixel tiles that share one load of the weights: four accumulators.
 const GROUP: usize = 4;
 
@@ -51,29 +54,85 @@ pub enum Passes {
     Three,
 }
 
-/// Weights as `[output tile][window row][depth tile][high, low]`, in the pairwise layout of the tile product.
-#[derive(Clone, Debug, Default)]
+/// Weights as `[output tile][step][high, low]`, in the pairwise layout of the tile product.
+#[derive(Clone, Debug)]
 pub struct Amx {
+    geometry: Geometry,
+    steps: Vec<Step>,
     tiles: Vec<Tile>,
 }
 
-/// The padded high plane of the image at hand, then the low one.
+/// The padded high slots of the image at hand, then the low ones.
 #[derive(Clone, Debug, Default)]
 pub struct Planes {
     numbers: Buffer<u16>,
+    /// The inputs of one pixel, up to a multiple of 16.
+    pixel: Vec<f32>,
     geometry: Option<Geometry>,
 }
 
-/// Numbers of one padded bf16 plane, with room for tiles that run over the end.
-fn plane_len(geometry: &Geometry) -> usize {
-    let shape = &geometry.shape;
-    let pixels = (shape.height + 2) * (shape.width + 2) + SIDE;
-    (pixels * geometry.inputs() + 2 * DEPTH).next_multiple_of(DEPTH)
+/// One tile product of the sum: a tap of the window (two in a shared slot) and up to 32 channels.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Step {
+    /// From the output pixel's upper left neighbour in the first slot to what is read, in bytes.
+    offset: usize,
+    row: usize,
+    column: usize,
+    slot: usize,
 }
 
-/// Depth tiles of one window row.
-fn depth_tiles(geometry: &Geometry) -> usize {
-    (3 * geometry.inputs()).div_ceil(DEPTH)
+/// How the inputs are distributed over slots.
+#[derive(Clone, Copy)]
+struct Slots {
+    inputs: usize,
+    /// Slots of 32 channels of one pixel.
+    full: usize,
+    /// Whether one more slot holds the last channels of a pixel and of its right neighbour.
+    shared: bool,
+    /// Numbers of one slot, with room for tiles that run over the end.
+    len: usize,
+}
+
+impl Slots {
+    fn new(geometry: &Geometry) -> Self {
+        let shape = &geometry.shape;
+        let inputs = geometry.inputs();
+        let shared = (1..=HALF).contains(&(inputs % DEPTH));
+        let pixels = (shape.height + 2) * (shape.width + 2) + SIDE + 2;
+        Self { inputs, full: if shared { inputs / DEPTH } else { inputs.div_ceil(DEPTH) }, shared, len: pixels * DEPTH }
+    }
+
+    fn count(&self) -> usize {
+        self.full + usize::from(self.shared)
+    }
+
+    /// Numbers in all high (or all low) slots.
+    fn total(&self) -> usize {
+        self.count() * self.len
+    }
+
+    fn steps(&self, geometry: &Geometry) -> Vec<Step> {
+        let step = |slot: usize, row: usize, column: usize| {
+            let offset = 2 * (slot * self.len + (row * (geometry.shape.width + 2) + column) * DEPTH);
+            Step { offset, row, column, slot }
+        };
+        let mut steps = Vec::new();
+        for row in 0..3 {
+            steps.extend((0..self.full).flat_map(|slot| (0..3).map(move |column| step(slot, row, column))));
+            if self.shared {
+                steps.extend([step(self.full, row, 0), step(self.full, row, 2)]);
+            }
+        }
+        steps
+    }
+
+    /// The window column and the input that entry `k` of a step multiplies, if any.
+    fn factor(&self, step: &Step, k: usize) -> Option<(usize, usize)> {
+        let (column, input) =
+            if step.slot < self.full { (step.column, step.slot * DEPTH + k) } else { (step.column + k / HALF, self.full * DEPTH + k % HALF) };
+        (column < 3 && input < self.inputs).then_some((column, input))
+    }
 }
 
 /// Output tiles of one plane.
@@ -94,27 +153,26 @@ fn split(x: f32) -> (u16, u16) {
 }
 
 impl Amx {
-    /// Packs the weights; allocates nothing when the sizes have not changed.
-    pub fn pack(&mut self, stencil: &Stencil<f32>) {
-        let geometry = stencil.geometry();
-        let (inputs, outputs) = (geometry.inputs(), geometry.shape.out_channels);
-        self.tiles.clear();
-        for plane in 0..geometry.out_planes {
-            for output_tile in 0..output_tiles(&geometry) {
-                for row in 0..3 {
-                    for depth_tile in 0..depth_tiles(&geometry) {
-                        let (mut high, mut low) = (Tile([0; SIDE * DEPTH]), Tile([0; SIDE * DEPTH]));
-                        for k in 0..DEPTH {
-                            let (column, input) = ((depth_tile * DEPTH + k) / inputs, (depth_tile * DEPTH + k) % inputs);
-                            for j in 0..SIDE {
-                                let output = output_tile * SIDE + j;
-                                if column < 3 && output < outputs {
-                                    let at = (k / 2) * DEPTH + 2 * j + k % 2;
-                                    (high.0[at], low.0[at]) = split(stencil.weight(plane, output, input, row, column));
-                                }
-                            }
-                        }
-                        self.tiles.extend([high, low]);
+    /// Room for the weights of such a convolution.
+    pub fn new(geometry: Geometry) -> Self {
+        let steps = Slots::new(&geometry).steps(&geometry);
+        let tiles = vec![Tile([0; SIDE * DEPTH]); geometry.out_planes * output_tiles(&geometry) * steps.len() * 2];
+        Self { geometry, steps, tiles }
+    }
+
+    /// Packs the weights.
+    pub fn pack<T: Real>(&mut self, stencil: &Stencil<T>) {
+        assert!(stencil.geometry() == self.geometry, "weights of another geometry");
+        let slots = Slots::new(&self.geometry);
+        let (outputs, plane_tiles) = (self.geometry.shape.out_channels, output_tiles(&self.geometry));
+        let mut tiles = self.tiles.chunks_exact_mut(2);
+        for (plane, first) in (0..self.geometry.out_planes).flat_map(|p| (0..plane_tiles).map(move |t| (p, t * SIDE))) {
+            for (step, tiles) in self.steps.iter().zip(&mut tiles) {
+                for (k, (column, input)) in (0..DEPTH).filter_map(|k| Some((k, slots.factor(step, k)?))) {
+                    for output in first..outputs.min(first + SIDE) {
+                        let at = (k / 2) * DEPTH + 2 * (output - first) + k % 2;
+                        let weight = stencil.weight(plane, output, input, step.row, column);
+                        (tiles[0].0[at], tiles[1].0[at]) = split(weight.to_f64() as f32);
                     }
                 }
             }
@@ -122,50 +180,38 @@ impl Amx {
     }
 
     /// Preactivations of some rows of the image in `planes`: `[plane][row][pixel][channel]`.
-    pub fn rows(
-        &self,
-        _session: &TileSession,
-        geometry: &Geometry,
-        planes: &Planes,
-        passes: Passes,
-        rows: Range<usize>,
-        out: &mut [f32],
-    ) {
+    pub fn rows(&self, _: &TileSession, planes: &Planes, passes: Passes, rows: Range<usize>, out: &mut [f32]) {
+        let geometry = &self.geometry;
         let shape = &geometry.shape;
-        let (inputs, outputs, width) = (geometry.inputs(), shape.out_channels, shape.width);
+        let (outputs, width) = (shape.out_channels, shape.width);
         let row_tiles = width.div_ceil(SIDE);
-        let depth_tiles = depth_tiles(geometry);
         let tiles = rows.len() * row_tiles;
         let plane_out = geometry.output_rows(rows.len());
         assert!(out.len() == geometry.out_planes * plane_out, "output length");
         assert!(rows.end <= shape.height && planes.geometry == Some(*geometry), "image size");
-        let stencil_tiles = geometry.out_planes * output_tiles(geometry);
-        assert!(self.tiles.len() == stencil_tiles * 6 * depth_tiles, "packed weights");
-        let high = planes.numbers.as_ptr();
+        let low = 2 * Slots::new(geometry).total();
         let mut spill = [[0f32; SIDE * SIDE]; GROUP];
-        for weights in 0..stencil_tiles {
-            let (plane, output) = (weights / output_tiles(geometry), (weights % output_tiles(geometry)) * SIDE);
+        for (index, weights) in self.tiles.chunks_exact(2 * self.steps.len()).enumerate() {
+            let (plane, output) = (index / output_tiles(geometry), (index % output_tiles(geometry)) * SIDE);
             let channels = SIDE.min(outputs - output);
             for group in (0..tiles).step_by(GROUP) {
                 let mut job = Job {
                     image: [std::ptr::null(); GROUP],
                     out: [std::ptr::null_mut(); GROUP],
                     out_stride: [0; GROUP],
-                    weights: self.tiles[weights * 6 * depth_tiles..].as_ptr(),
-                    image_stride: 2 * inputs,
-                    low: 2 * plane_len(geometry),
-                    depth_tiles,
-                    next_row: (2 * (width + 2) * inputs) as isize - (2 * DEPTH * depth_tiles) as isize,
+                    weights: weights.as_ptr(),
+                    steps: self.steps.as_ptr(),
+                    steps_end: self.steps.as_ptr_range().end,
+                    low,
                 };
                 let mut partial = [None; GROUP];
                 for slot in 0..GROUP {
                     // A group at the end repeats its last tile; the repetition goes to the spill tile and is dropped.
                     let tile = (group + slot).min(tiles - 1);
                     let (row, column) = (tile / row_tiles, (tile % row_tiles) * SIDE);
-                    let start = ((rows.start + row) * (width + 2) + column) * inputs;
+                    let start = ((rows.start + row) * (width + 2) + column) * DEPTH;
                     let target = plane * plane_out + (row * width + column) * outputs + output;
-                    // SAFETY: `start` lies in the high plane, which `load` made of `plane_len` numbers.
-                    job.image[slot] = unsafe { high.add(start) };
+                    job.image[slot] = planes.numbers[start..].as_ptr();
                     if group + slot < tiles && channels == SIDE && column + SIDE <= width {
                         job.out[slot] = out[target..].as_mut_ptr();
                         job.out_stride[slot] = 4 * outputs;
@@ -175,10 +221,10 @@ impl Amx {
                         partial[slot] = (group + slot < tiles).then_some((target, SIDE.min(width - column)));
                     }
                 }
-                // SAFETY: a tile session exists only with AMX, and is alive. Reads: tile rows start in the image's padded
-                // plane and run over its end by at most 16 pixels and 32 numbers, which `plane_len` has room for; the
-                // weights hold 3 * depth_tiles pairs of tiles. Writes: 16 x 16 numbers at the given stride, inside
-                // `out` (full tiles only) or a spill tile.
+                // SAFETY: a tile session exists only with AMX, and is alive. Reads: a tile is 16 pixels of a slot from
+                // at most two pixels behind an inner one, which the 18 pixels of slack at the end of a slot leave room
+                // for; the weights hold a pair of tiles for each step. Writes: 16 x 16 numbers at the given stride,
+                // inside `out` (full tiles only) or a spill tile.
                 unsafe {
                     match passes {
                         Passes::One => one_pass(&job),
@@ -204,49 +250,44 @@ struct Job {
     out: [*mut f32; GROUP],
     out_stride: [usize; GROUP],
     weights: *const Tile,
-    image_stride: usize,
-    /// From the high plane to the low plane.
+    steps: *const Step,
+    steps_end: *const Step,
+    /// From the high slots to the low ones.
     low: usize,
-    depth_tiles: usize,
-    /// From behind the last depth tile of a window row to the first of the next.
-    next_row: isize,
 }
 
-/// Common frame of the two products: accumulators to zero, the loop over window rows and depth tiles, stores.
-/// Everything is one block of assembly since tile registers must not be relied on from one block to the next.
+/// Common frame of the two products: accumulators to zero, the loop over the steps, stores. Everything is one block of
+/// assembly since tile registers must not be relied on from one block to the next.
 macro_rules! tile_product {
     ($job:expr, $($body:literal),+ $(,)?) => {
         asm!(
             "mov {a0}, [{job} + {image}]", "mov {a1}, [{job} + {image} + 8]",
             "mov {a2}, [{job} + {image} + 16]", "mov {a3}, [{job} + {image} + 24]",
-            "mov {stride}, [{job} + {image_stride}]", "mov {w}, [{job} + {weights}]",
+            "mov {w}, [{job} + {weights}]", "mov {step}, [{job} + {steps}]",
             "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
-            "mov {row:e}, 3",
-            "2:", "mov {k}, [{job} + {depth_tiles}]",
-            "3:",
+            "2:",
+            "mov {offset}, [{step}]",
             $($body,)+
             "add {w}, 2048",
-            "add {a0}, 64", "add {a1}, 64", "add {a2}, 64", "add {a3}, 64",
-            "dec {k}", "jnz 3b",
-            "mov {k}, [{job} + {next_row}]",
-            "add {a0}, {k}", "add {a1}, {k}", "add {a2}, {k}", "add {a3}, {k}",
-            "dec {row:e}", "jnz 2b",
-            "mov {a0}, [{job} + {out}]", "mov {k}, [{job} + {out_stride}]", "tilestored [{a0} + {k}*1], tmm0",
-            "mov {a1}, [{job} + {out} + 8]", "mov {k}, [{job} + {out_stride} + 8]", "tilestored [{a1} + {k}*1], tmm1",
-            "mov {a2}, [{job} + {out} + 16]", "mov {k}, [{job} + {out_stride} + 16]", "tilestored [{a2} + {k}*1], tmm2",
-            "mov {a3}, [{job} + {out} + 24]", "mov {k}, [{job} + {out_stride} + 24]", "tilestored [{a3} + {k}*1], tmm3",
+            "add {step}, {step_size}",
+            "cmp {step}, [{job} + {steps_end}]",
+            "jne 2b",
+            "mov {a0}, [{job} + {out}]", "mov {a}, [{job} + {out_stride}]", "tilestored [{a0} + {a}*1], tmm0",
+            "mov {a1}, [{job} + {out} + 8]", "mov {a}, [{job} + {out_stride} + 8]", "tilestored [{a1} + {a}*1], tmm1",
+            "mov {a2}, [{job} + {out} + 16]", "mov {a}, [{job} + {out_stride} + 16]", "tilestored [{a2} + {a}*1], tmm2",
+            "mov {a3}, [{job} + {out} + 24]", "mov {a}, [{job} + {out_stride} + 24]", "tilestored [{a3} + {a}*1], tmm3",
             job = in(reg) $job as *const Job,
             line = in(reg) 64usize,
             low = in(reg) $job.low,
             a0 = out(reg) _, a1 = out(reg) _, a2 = out(reg) _, a3 = out(reg) _,
-            stride = out(reg) _, w = out(reg) _, row = out(reg) _, k = out(reg) _, t = out(reg) _,
+            a = out(reg) _, w = out(reg) _, step = out(reg) _, offset = out(reg) _,
             image = const offset_of!(Job, image),
             out = const offset_of!(Job, out),
             out_stride = const offset_of!(Job, out_stride),
             weights = const offset_of!(Job, weights),
-            image_stride = const offset_of!(Job, image_stride),
-            depth_tiles = const offset_of!(Job, depth_tiles),
-            next_row = const offset_of!(Job, next_row),
+            steps = const offset_of!(Job, steps),
+            steps_end = const offset_of!(Job, steps_end),
+            step_size = const size_of::<Step>(),
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
@@ -257,21 +298,26 @@ macro_rules! tile_product {
 /// Four tiles of high x high.
 ///
 /// # Safety
-/// AMX must be configured for full tiles and every address of the job be good for what it is used for.
+/// AMX must be configured for full tiles, there must be at least one step, and every address of the job be good for
+/// what it is used for.
 unsafe fn one_pass(job: &Job) {
     // SAFETY: passed on to the caller.
     unsafe {
         tile_product!(
             job,
-            "/* {low} {t} */",
+            "/* not used: {low} */",
             "tileloadd tmm4, [{w} + {line}*1]",
-            "tileloadd tmm5, [{a0} + {stride}*1]",
+            "lea {a}, [{a0} + {offset}]",
+            "tileloadd tmm5, [{a} + {line}*1]",
             "tdpbf16ps tmm0, tmm5, tmm4",
-            "tileloadd tmm6, [{a1} + {stride}*1]",
+            "lea {a}, [{a1} + {offset}]",
+            "tileloadd tmm6, [{a} + {line}*1]",
             "tdpbf16ps tmm1, tmm6, tmm4",
-            "tileloadd tmm7, [{a2} + {stride}*1]",
+            "lea {a}, [{a2} + {offset}]",
+            "tileloadd tmm7, [{a} + {line}*1]",
             "tdpbf16ps tmm2, tmm7, tmm4",
-            "tileloadd tmm5, [{a3} + {stride}*1]",
+            "lea {a}, [{a3} + {offset}]",
+            "tileloadd tmm5, [{a} + {line}*1]",
             "tdpbf16ps tmm3, tmm5, tmm4",
         );
     }
@@ -280,7 +326,7 @@ unsafe fn one_pass(job: &Job) {
 /// Four tiles of high x high + high x low + low x high.
 ///
 /// # Safety
-/// As for [`one_pass`]; the low plane must lie `low` bytes behind the high one.
+/// As for [`one_pass`]; the low slots must lie `low` bytes behind the high ones.
 unsafe fn three_passes(job: &Job) {
     // SAFETY: passed on to the caller.
     unsafe {
@@ -288,100 +334,114 @@ unsafe fn three_passes(job: &Job) {
             job,
             "tileloadd tmm4, [{w} + {line}*1]",
             "tileloadd tmm5, [{w} + {line}*1 + 1024]",
-            "tileloadd tmm6, [{a0} + {stride}*1]",
-            "lea {t}, [{a0} + {low}]",
+            "lea {a}, [{a0} + {offset}]",
+            "tileloadd tmm6, [{a} + {line}*1]",
+            "add {a}, {low}",
             "tdpbf16ps tmm0, tmm6, tmm4",
-            "tileloadd tmm7, [{t} + {stride}*1]",
             "tdpbf16ps tmm0, tmm6, tmm5",
-            "tileloadd tmm6, [{a1} + {stride}*1]",
-            "lea {t}, [{a1} + {low}]",
+            "tileloadd tmm7, [{a} + {line}*1]",
+            "lea {a}, [{a1} + {offset}]",
             "tdpbf16ps tmm0, tmm7, tmm4",
+            "tileloadd tmm6, [{a} + {line}*1]",
+            "add {a}, {low}",
             "tdpbf16ps tmm1, tmm6, tmm4",
-            "tileloadd tmm7, [{t} + {stride}*1]",
             "tdpbf16ps tmm1, tmm6, tmm5",
-            "tileloadd tmm6, [{a2} + {stride}*1]",
-            "lea {t}, [{a2} + {low}]",
+            "tileloadd tmm7, [{a} + {line}*1]",
+            "lea {a}, [{a2} + {offset}]",
             "tdpbf16ps tmm1, tmm7, tmm4",
+            "tileloadd tmm6, [{a} + {line}*1]",
+            "add {a}, {low}",
             "tdpbf16ps tmm2, tmm6, tmm4",
-            "tileloadd tmm7, [{t} + {stride}*1]",
             "tdpbf16ps tmm2, tmm6, tmm5",
-            "tileloadd tmm6, [{a3} + {stride}*1]",
-            "lea {t}, [{a3} + {low}]",
+            "tileloadd tmm7, [{a} + {line}*1]",
+            "lea {a}, [{a3} + {offset}]",
             "tdpbf16ps tmm2, tmm7, tmm4",
+            "tileloadd tmm6, [{a} + {line}*1]",
+            "add {a}, {low}",
             "tdpbf16ps tmm3, tmm6, tmm4",
-            "tileloadd tmm7, [{t} + {stride}*1]",
             "tdpbf16ps tmm3, tmm6, tmm5",
+            "tileloadd tmm7, [{a} + {line}*1]",
             "tdpbf16ps tmm3, tmm7, tmm4",
         );
     }
 }
 
 impl Planes {
-    /// Splits an image (all input planes) into padded bf16 planes; the low one only where it will be used.
+    /// Splits an image (all input planes) into padded bf16 slots; the low ones only where they will be used.
     pub fn load(&mut self, _: AmxProof, geometry: &Geometry, image: &[f32], passes: Passes) {
         assert!(image.len() == geometry.in_planes * geometry.shape.input_len(), "image length");
+        let slots = Slots::new(geometry);
         if self.geometry != Some(*geometry) {
-            // The border and the slack at the end must hold zeros; afterwards only the inside is rewritten.
-            self.numbers = Buffer::zeros(2 * plane_len(geometry));
+            // Borders, missing channels and the slack at the end are zero; afterwards only the inside is rewritten.
+            self.numbers = Buffer::zeros(2 * slots.total());
+            self.pixel = vec![0.0; slots.inputs.next_multiple_of(HALF)];
             self.geometry = Some(*geometry);
         }
-        // SAFETY: whoever has AMX as `Isa` means it has AVX-512 with BW and BF16 (see `Isa::detect`).
-        unsafe { self.split_image(geometry, image, passes) }
+        // SAFETY: a machine with AMX (the proof) has AVX-512 with BW and BF16 too, see `Isa::detect`.
+        unsafe { self.split_image(geometry, &slots, image, passes) }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-    fn split_image(&mut self, geometry: &Geometry, image: &[f32], passes: Passes) {
+    fn split_image(&mut self, geometry: &Geometry, slots: &Slots, image: &[f32], passes: Passes) {
         let shape = &geometry.shape;
-        let (inputs, channels) = (geometry.inputs(), shape.in_channels);
-        let row_len = (shape.width + 2) * inputs;
-        let (high, low) = self.numbers.split_at_mut(plane_len(geometry));
+        let (channels, width) = (shape.in_channels, shape.width);
+        let in_place = geometry.in_planes == 1 && channels % HALF == 0;
+        let (high, low) = self.numbers.split_at_mut(slots.total());
         for row in 0..shape.height + 2 {
-            let Some(source) = neighbour(row, shape.height, shape.padding) else { continue };
-            let (high, low) = (&mut high[row * row_len..][..row_len], &mut low[row * row_len..][..row_len]);
-            for plane in 0..geometry.in_planes {
-                let source = &image[plane * shape.input_len() + source * shape.width * channels..];
-                let source = &source[..shape.width * channels];
-                // With one plane the row is contiguous; with several, channels of the planes alternate by pixel.
-                let piece = if geometry.in_planes == 1 { source.len() } else { channels };
-                for (pixel, numbers) in source.chunks_exact(piece).enumerate() {
-                    let at = (pixel + 1) * inputs + plane * channels;
-                    split_numbers(numbers, &mut high[at..][..piece], &mut low[at..][..piece], passes);
-                }
-            }
-            if shape.padding == Padding::Circular {
-                for plane in [high, low] {
-                    plane.copy_within(shape.width * inputs..(shape.width + 1) * inputs, 0);
-                    plane.copy_within(inputs..2 * inputs, (shape.width + 1) * inputs);
+            let Some(source_row) = neighbour(row, shape.height, shape.padding) else { continue };
+            for column in 0..width + 2 {
+                let Some(source_column) = neighbour(column, width, shape.padding) else { continue };
+                let start = (source_row * width + source_column) * channels;
+                let inputs = if in_place {
+                    &image[start..start + channels]
+                } else {
+                    for (plane, image) in image.chunks_exact(shape.input_len()).enumerate() {
+                        self.pixel[plane * channels..][..channels].copy_from_slice(&image[start..][..channels]);
+                    }
+                    &self.pixel[..]
+                };
+                let at = (row * (width + 2) + column) * DEPTH;
+                for (half, inputs) in inputs.chunks_exact(HALF).enumerate() {
+                    let at = at + (half / 2) * slots.len + (half % 2) * HALF;
+                    let (rounded, rest) = split16(inputs);
+                    let shared = slots.shared && half / 2 == slots.full;
+                    store16(rounded, &mut high[at..]);
+                    if shared && column > 0 {
+                        store16(rounded, &mut high[at - HALF..]);
+                    }
+                    if passes == Passes::Three {
+                        store16(rest, &mut low[at..]);
+                        if shared && column > 0 {
+                            store16(rest, &mut low[at - HALF..]);
+                        }
+                    }
                 }
             }
         }
     }
 }
 
-/// Splits numbers into high and, for three passes, low parts.
+/// The high and the low parts of the first 16 numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-fn split_numbers(numbers: &[f32], high: &mut [u16], low: &mut [u16], passes: Passes) {
-    let mut pieces = numbers.chunks_exact(SIDE);
-    let (mut highs, mut lows) = (high.chunks_exact_mut(SIDE), low.chunks_exact_mut(SIDE));
-    for ((x, high), low) in (&mut pieces).zip(&mut highs).zip(&mut lows) {
-        // SAFETY: the three pieces are 16 numbers long.
-        unsafe {
-            let x = _mm512_loadu_ps(x.as_ptr());
-            let rounded = _mm512_cvtneps_pbh(x);
-            let bits: __m256i = std::mem::transmute(rounded);
-            _mm256_storeu_si256(high.as_mut_ptr().cast(), bits);
-            if passes == Passes::Three {
-                let rest = _mm512_sub_ps(x, _mm512_cvtpbh_ps(rounded));
-                let bits: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(rest));
-                _mm256_storeu_si256(low.as_mut_ptr().cast(), bits);
-            }
-        }
+fn split16(numbers: &[f32]) -> (__m256i, __m256i) {
+    assert!(numbers.len() >= SIDE);
+    // SAFETY: sixteen numbers are there; bf16 vectors are 256 bits of plain data.
+    unsafe {
+        let x = _mm512_loadu_ps(numbers.as_ptr());
+        let high = _mm512_cvtneps_pbh(x);
+        let low = _mm512_cvtneps_pbh(_mm512_sub_ps(x, _mm512_cvtpbh_ps(high)));
+        (std::mem::transmute::<__m256bh, __m256i>(high), std::mem::transmute::<__m256bh, __m256i>(low))
     }
-    let tail = pieces.remainder().iter().zip(highs.into_remainder()).zip(lows.into_remainder());
-    for ((&x, high), low) in tail {
-        (*high, *low) = split(x);
-    }
+}
+
+/// Sixteen bf16 numbers to the start of a slice.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store16(numbers: __m256i, to: &mut [u16]) {
+    assert!(to.len() >= SIDE);
+    // SAFETY: there is room for sixteen numbers.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), numbers) }
 }
 
 /// The shape that `ldtilecfg` gives the eight tile registers: 16 rows of 64 bytes each.

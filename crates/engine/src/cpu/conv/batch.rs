@@ -6,17 +6,14 @@
 
 use rayon::prelude::*;
 
-use super::direct::Direct;
-use super::padded::Padded;
+use super::kernel::{Convolution, Scratch};
+use super::precision::Accuracy;
 use super::shape::{Shape, Stencil};
 use super::{weight_gradient as gradient, workspace};
 use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::SimdReal;
 use crate::{EngineError, Result};
-
-/// Rows of an image that are computed before the next thing is done with them.
-const BAND: usize = 4;
 
 /// Chunks of images whose weight gradients are summed one after the other.
 const CHUNKS: usize = 16;
@@ -37,7 +34,7 @@ pub fn forward<T: SimdReal>(
     check("the input", x.len(), batch * shape.input_len())?;
     check("the weights", weights.len(), shape.weight_len())?;
     check("the output", y.len(), batch * shape.output_len())?;
-    convolve(isa, &Stencil::new(*shape, &[weights]), x, y, |pixels| {
+    convolve(isa, &Stencil::new(shape.single(), &[weights]), x, y, |pixels| {
         if let Some(bias) = bias {
             for pixel in pixels.chunks_exact_mut(bias.len()) {
                 pixel.iter_mut().zip(bias).for_each(|(y, &b)| *y += b);
@@ -62,7 +59,7 @@ pub fn input_gradient<T: SimdReal>(
     check("the output gradient", gy.len(), batch * shape.output_len())?;
     check("the weights", weights.len(), shape.weight_len())?;
     check("the input gradient", gx.len(), batch * shape.input_len())?;
-    convolve(isa, &Stencil::new(*shape, &[weights]).transposed(), gy, gx, |_| {});
+    convolve(isa, &Stencil::new(shape.single(), &[weights]).transposed(), gy, gx, |_| {});
     Ok(())
 }
 
@@ -124,16 +121,15 @@ fn convolve<T: SimdReal>(
     if y.is_empty() || x.is_empty() {
         return;
     }
-    let mut direct = Direct::new(isa, geometry);
-    direct.pack(stencil);
+    let mut convolution = Convolution::new(isa, geometry);
+    convolution.pack(stencil);
     y.par_chunks_mut(shape.output_len()).zip(x.par_chunks(shape.input_len())).for_each(|(y, x)| {
-        workspace::with(|padded: &mut Padded<T>| {
-            padded.load(&geometry, x);
-            for (band, y) in y.chunks_mut(geometry.output_rows(BAND)).enumerate() {
-                let rows = y.len() / geometry.output_rows(1);
-                direct.rows(padded, band * BAND..band * BAND + rows, y);
-                finish(y);
-            }
+        workspace::with(|(scratch, band): &mut (Scratch<T>, Buffer<T>)| {
+            band.reserve_zeros(convolution.band_len());
+            convolution.bands(x, Accuracy::Fine, scratch, band, |first, band| {
+                finish(band);
+                y[geometry.output_rows(first)..][..band.len()].copy_from_slice(band);
+            });
         });
     });
 }

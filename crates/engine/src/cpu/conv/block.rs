@@ -57,6 +57,7 @@ pub struct Strides {
 /// `left` must be good for reading entry `(ROWS - 1) * row + (depth - 1) * strides.depth`, and `right` for `VECTORS`
 /// vectors from entry `(depth - 1) * strides.right`.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)]
 pub unsafe fn accumulate<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     sums: &mut [[V; VECTORS]; ROWS],
     left: *const V::Elem,
@@ -64,14 +65,18 @@ pub unsafe fn accumulate<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     depth: usize,
     strides: Strides,
 ) {
+    // Plain loops: closures would not take on the instructions of the entry point.
     for k in 0..depth {
-        // SAFETY: inside what the caller vouches for.
-        let vectors: [V; VECTORS] = std::array::from_fn(|v| unsafe { read(right.add(k * strides.right + v * V::N)) });
-        for (row, sums) in sums.iter_mut().enumerate() {
+        let mut vectors = [V::zero(); VECTORS];
+        for v in 0..VECTORS {
+            // SAFETY: inside what the caller vouches for.
+            vectors[v] = unsafe { read(right.add(k * strides.right + v * V::N)) };
+        }
+        for row in 0..ROWS {
             // SAFETY: inside what the caller vouches for.
             let x = V::splat(unsafe { *left.add(row * strides.row + k * strides.depth) });
-            for (sum, vector) in sums.iter_mut().zip(vectors) {
-                *sum = x.fma(vector, *sum);
+            for v in 0..VECTORS {
+                sums[row][v] = x.fma(vectors[v], sums[row][v]);
             }
         }
     }

@@ -4,6 +4,9 @@
 //! segments. Where all three are too much for L1, one segment at a time is summed over a band of rows (its weights, 27 kB
 //! for 48 channels, stay in L1) and the sums of the band wait in the output in between.
 
+// Plain loops in what is hot: closures would not take on the instructions of the entry point.
+#![allow(clippy::needless_range_loop)]
+
 use std::ops::Range;
 
 use super::block::{Strides, accumulate, load_lanes, store_lanes, vector_blocks, with_block};
@@ -155,10 +158,10 @@ fn add_part<V: Lanes, const PIXELS: usize, const VECTORS: usize>(part: &Part<V::
             let valid = PIXELS.min(width - column);
             let mut sums = [[V::zero(); VECTORS]; PIXELS];
             if part.window_rows.start > 0 {
-                for (pixel, sums) in sums.iter_mut().enumerate().take(valid) {
+                for pixel in 0..valid.min(PIXELS) {
                     let out = &out[(column + pixel) * outputs + part.first..][..lanes];
-                    for (v, sum) in sums.iter_mut().enumerate() {
-                        *sum = load_lanes(&out[v * V::N..]);
+                    for v in 0..VECTORS {
+                        sums[pixel][v] = load_lanes(&out[v * V::N..]);
                     }
                 }
             }
@@ -169,10 +172,10 @@ fn add_part<V: Lanes, const PIXELS: usize, const VECTORS: usize>(part: &Part<V::
                 // times `VECTORS` vectors.
                 unsafe { accumulate(&mut sums, image.as_ptr(), weights.as_ptr(), 3 * inputs, strides) }
             }
-            for (pixel, sums) in sums.iter().enumerate().take(valid) {
+            for pixel in 0..valid.min(PIXELS) {
                 let out = &mut out[(column + pixel) * outputs + part.first..][..lanes];
-                for (v, sum) in sums.iter().enumerate() {
-                    store_lanes(*sum, &mut out[v * V::N..]);
+                for v in 0..VECTORS {
+                    store_lanes(sums[pixel][v], &mut out[v * V::N..]);
                 }
             }
         }

@@ -38,6 +38,11 @@ impl Shape {
         9 * self.in_channels * self.out_channels
     }
 
+    /// One image in, one image out.
+    pub fn single(&self) -> Geometry {
+        Geometry { shape: *self, in_planes: 1, out_planes: 1 }
+    }
+
     /// The shape of the transposed operator: inputs and outputs exchanged.
     pub fn transposed(&self) -> Self {
         Self { in_channels: self.out_channels, out_channels: self.in_channels, ..*self }
@@ -68,48 +73,44 @@ impl Geometry {
 }
 
 /// The weights of a convolution between stacks of images.
-///
-/// One weight array is an operator from one image to one image. Several arrays of the same shape are stacked: as they
-/// stand they map one input plane to one output plane each (`P z` and `N z` of the two-operator forms); transposed
-/// they map one input plane each to one common output plane (`P^T q + N^T r`).
 #[derive(Clone, Copy)]
 pub struct Stencil<'a, T> {
-    arrays: &'a [&'a [T]],
-    stored: Shape,
+    blocks: &'a [&'a [T]],
+    geometry: Geometry,
     transposed: bool,
 }
 
 impl<'a, T: Real> Stencil<'a, T> {
-    /// The arrays as they stand, each `[out][in][3][3]` of `shape`.
-    pub fn new(shape: Shape, arrays: &'a [&'a [T]]) -> Self {
-        assert!(arrays.iter().all(|array| array.len() == shape.weight_len()), "weight length");
-        Self { arrays, stored: shape, transposed: false }
+    /// `blocks[o * in_planes + i]`, laid out `[out][in][3][3]`, leads from input plane `i` to output plane `o`.
+    pub fn new(geometry: Geometry, blocks: &'a [&'a [T]]) -> Self {
+        assert!(blocks.len() == geometry.in_planes * geometry.out_planes, "number of weight blocks");
+        assert!(blocks.iter().all(|block| block.len() == geometry.shape.weight_len()), "weight length");
+        Self { blocks, geometry, transposed: false }
     }
 
     /// The transposed operator: kernels flipped, inputs and outputs exchanged.
     pub fn transposed(self) -> Self {
-        Self { transposed: !self.transposed, ..self }
+        let Geometry { shape, in_planes, out_planes } = self.geometry;
+        let geometry = Geometry { shape: shape.transposed(), in_planes: out_planes, out_planes: in_planes };
+        Self { transposed: !self.transposed, geometry, ..self }
     }
 
     /// Sizes of what the operator maps.
     pub fn geometry(&self) -> Geometry {
-        let count = self.arrays.len();
-        if self.transposed {
-            Geometry { shape: self.stored.transposed(), in_planes: count, out_planes: 1 }
-        } else {
-            Geometry { shape: self.stored, in_planes: 1, out_planes: count }
-        }
+        self.geometry
     }
 
     /// The weight of output channel `output` of plane `plane` for input `input` (counted over all planes) at the tap in
     /// row `row` and column `column` of the 3x3 window.
     pub fn weight(&self, plane: usize, output: usize, input: usize, row: usize, column: usize) -> T {
-        let inputs = self.stored.in_channels;
+        let Geometry { shape, in_planes, out_planes } = self.geometry;
+        let (input_plane, input) = (input / shape.in_channels, input % shape.in_channels);
         if self.transposed {
-            let (array, o) = (input / self.stored.out_channels, input % self.stored.out_channels);
-            self.arrays[array][(o * inputs + output) * 9 + (2 - row) * 3 + (2 - column)]
+            let at = (input * shape.out_channels + output) * 9 + (2 - row) * 3 + (2 - column);
+            self.blocks[input_plane * out_planes + plane][at]
         } else {
-            self.arrays[plane][(output * inputs + input) * 9 + row * 3 + column]
+            let at = (output * shape.in_channels + input) * 9 + row * 3 + column;
+            self.blocks[plane * in_planes + input_plane][at]
         }
     }
 }

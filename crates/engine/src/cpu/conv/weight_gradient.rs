@@ -5,11 +5,14 @@
 //! added pairwise in a fixed order. The chunks depend on the batch size alone, so threads do not change a bit; the three
 //! levels keep the rounding error of long sums small.
 
+// Plain loops in what is hot: closures would not take on the instructions of the entry point.
+#![allow(clippy::needless_range_loop)]
+
 use std::ops::Range;
 
 use super::block::{Strides, accumulate, vector_blocks, with_block};
 use super::padded::Padded;
-use super::shape::{Geometry, Shape};
+use super::shape::Shape;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::simd::{Lanes, SimdReal};
@@ -42,7 +45,7 @@ pub fn add_image<T: SimdReal>(
     scratch: &mut Scratch<T>,
     packed: &mut [T],
 ) {
-    let geometry = Geometry { shape: *shape, in_planes: 1, out_planes: 1 };
+    let geometry = shape.single();
     assert!(packed.len() == packed_len(shape) && gy.len() == shape.output_len(), "gradient length");
     scratch.padded.load(&geometry, x);
     let padded_outputs = shape.out_channels.next_multiple_of(LANES);
@@ -115,11 +118,11 @@ fn add_segment<V: Lanes, const ROWS: usize, const VECTORS: usize>(
             // outputs of each of `width` pixels; both checked above.
             unsafe { accumulate(&mut sums, image.as_ptr(), gy[first..].as_ptr(), width, strides) }
         }
-        for (entry, sums) in (start..segment).zip(&sums) {
-            let at = (window_row * segment + entry) * padded_outputs + first;
-            for (v, &sum) in sums.iter().enumerate() {
+        for row in 0..ROWS.min(segment - start) {
+            let at = (window_row * segment + start + row) * padded_outputs + first;
+            for v in 0..VECTORS {
                 let packed = &mut band.packed[at + v * V::N..][..V::N];
-                (sum + V::load(packed)).store(packed);
+                (sums[row][v] + V::load(packed)).store(packed);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Drivers: they advance a method and decide when each sample, or the whole batch, has ended.
 
 use super::{Iterates, Method};
+use crate::cpu::conv::{Accuracy, Graded, GradedScratch, set_accuracy};
 use crate::cpu::distance::Distance;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::step::FixedPointStep;
@@ -20,6 +21,7 @@ pub(crate) struct Workspace<T: SimdReal> {
     done: Vec<usize>,
     distances: Vec<Distance>,
     progress: Vec<Progress>,
+    graded: GradedScratch,
 }
 
 /// The smallest residual of a sample so far, and for how long it has not become smaller.
@@ -109,7 +111,14 @@ pub(crate) fn solve_block<T: SimdReal>(block: Block<'_, T>, stopping: &Stopping)
     let samples = reports.len();
     workspace.begin(samples);
     method.begin(samples, step.state_len());
-    let Workspace { iterates, active, done, distances, progress } = workspace;
+    let Workspace { iterates, active, done, distances, progress, graded } = workspace;
+    let mut graded_step;
+    let step: &mut dyn FixedPointStep<T> = if step.accuracy().is_some() {
+        graded_step = Graded::begin(step, graded, samples, stopping.measure, stopping.tolerance);
+        &mut graded_step
+    } else {
+        step
+    };
     let mut iteration = 0;
     while !active.is_empty() {
         iteration += 1;
@@ -138,7 +147,10 @@ pub(crate) fn solve_lockstep<T: SimdReal>(
     stopping: &Stopping,
     each: impl Fn(&mut [Block<'_, T>], &(dyn Fn(&mut Block<'_, T>) + Sync)),
 ) {
+    // Samples that end together are all computed as accurately as the last residual has to be.
+    let required = Accuracy::required(stopping.measure, stopping.tolerance);
     each(blocks, &|block| {
+        set_accuracy(block.step, required);
         block.workspace.begin(block.reports.len());
         block.method.begin(block.reports.len(), block.step.state_len());
     });
@@ -158,6 +170,7 @@ pub(crate) fn solve_lockstep<T: SimdReal>(
             each(blocks, &|Block { step, workspace, answers, reports, .. }| {
                 reports.fill(SampleReport { iterations: iteration as u32, residual, outcome });
                 step.finish(&workspace.active, &workspace.iterates.image, answers);
+                set_accuracy(*step, Accuracy::Full);
             });
             return;
         }

@@ -1,0 +1,223 @@
+//! The convolution inside an equilibrium: which kernel computes it, and how its bands are handed on.
+
+use std::any::{Any, TypeId};
+
+#[cfg(target_arch = "x86_64")]
+use super::amx::{Amx, AmxProof, Passes, Planes, TileSession};
+use super::direct::Direct;
+use super::padded::Padded;
+use super::precision::Accuracy;
+use super::shape::{Geometry, Shape, Stencil};
+use super::weight_gradient as gradient;
+use super::winograd::{self, Winograd};
+use crate::cpu::buffer::Buffer;
+use crate::cpu::isa::Isa;
+use crate::cpu::linear::{ConvKernel, ConvScratch, StackShape};
+use crate::cpu::simd::SimdReal;
+
+/// Rows of an image that are computed before they are handed on.
+const BAND: usize = winograd::TILE;
+
+/// Images with fewer pixels than this are summed directly: tiles of 16 pixels would mostly be empty.
+const SMALL: usize = 16;
+
+/// A convolution packed for every accuracy.
+///
+/// | accuracy | with AMX (`f32`) | without |
+/// |---|---|---|
+/// | coarse | bf16 tiles, one pass | Winograd |
+/// | fine | bf16 tiles, three passes | Winograd |
+/// | full | direct sum | direct sum |
+///
+/// Everything is summed directly in `f64` and for small images.
+pub struct Convolution<T: SimdReal> {
+    geometry: Geometry,
+    isa: Isa,
+    direct: Direct<T>,
+    fast: Fast<T>,
+}
+
+/// What computes below full accuracy.
+enum Fast<T: SimdReal> {
+    None,
+    Winograd(Winograd<T>),
+    #[cfg(target_arch = "x86_64")]
+    Tiles(AmxProof, Amx),
+}
+
+/// Memory of one thread.
+#[derive(Default)]
+pub struct Scratch<T: SimdReal> {
+    padded: Padded<T>,
+    winograd: winograd::Scratch<T>,
+    #[cfg(target_arch = "x86_64")]
+    planes: Planes,
+    gradient: gradient::Scratch<T>,
+}
+
+impl<T: SimdReal> Convolution<T> {
+    /// Room for the weights of such a convolution.
+    pub fn new(isa: Isa, geometry: Geometry) -> Self {
+        let direct = Direct::new(isa, geometry);
+        Self { geometry, isa, direct, fast: Fast::new(isa, geometry) }
+    }
+
+    /// Packs the weights.
+    pub fn pack(&mut self, stencil: &Stencil<T>) {
+        self.direct.pack(stencil);
+        match &mut self.fast {
+            Fast::None => {}
+            Fast::Winograd(winograd) => winograd.pack(stencil),
+            #[cfg(target_arch = "x86_64")]
+            Fast::Tiles(_, amx) => amx.pack(stencil),
+        }
+    }
+
+    /// Numbers in a band of rows of all output planes.
+    pub fn band_len(&self) -> usize {
+        self.geometry.out_planes * self.geometry.output_rows(BAND)
+    }
+
+    /// Convolves one sample and hands on bands of rows, `[plane][row][pixel][channel]`, with their first row.
+    pub fn bands(
+        &self,
+        images: &[T],
+        accuracy: Accuracy,
+        scratch: &mut Scratch<T>,
+        band: &mut [T],
+        mut emit: impl FnMut(usize, &mut [T]),
+    ) {
+        let height = self.geometry.shape.height;
+        let band_len = |rows: usize| self.geometry.out_planes * self.geometry.output_rows(rows);
+        let bands = |start: usize, end: usize| (start..end).step_by(BAND).map(move |row| row..end.min(row + BAND));
+        match (&self.fast, accuracy) {
+            (Fast::Winograd(winograd), Accuracy::Coarse | Accuracy::Fine) => {
+                let block = winograd.block_rows();
+                for start in (0..height).step_by(block) {
+                    let end = height.min(start + block);
+                    winograd.transform(images, start..end, &mut scratch.winograd);
+                    for rows in bands(start, end) {
+                        let band = &mut band[..band_len(rows.len())];
+                        winograd.rows(&scratch.winograd, rows.start - start, rows.len(), band);
+                        emit(rows.start, band);
+                    }
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Fast::Tiles(proof, amx), Accuracy::Coarse | Accuracy::Fine) => {
+                let passes = if accuracy == Accuracy::Coarse { Passes::One } else { Passes::Three };
+                let images = same::<T, f32>(images).expect("tiles are chosen for f32 only");
+                scratch.planes.load(*proof, &self.geometry, images, passes);
+                for rows in bands(0, height) {
+                    let band = &mut band[..band_len(rows.len())];
+                    {
+                        let session = TileSession::start(*proof);
+                        let band = same_mut::<T, f32>(band).expect("tiles are chosen for f32 only");
+                        amx.rows(&session, &scratch.planes, passes, rows.clone(), band);
+                    }
+                    emit(rows.start, band);
+                }
+            }
+            _ => {
+                scratch.padded.load(&self.geometry, images);
+                for rows in bands(0, height) {
+                    let band = &mut band[..band_len(rows.len())];
+                    self.direct.rows(&scratch.padded, rows.clone(), band);
+                    emit(rows.start, band);
+                }
+            }
+        }
+    }
+}
+
+impl<T: SimdReal> ConvKernel<T> for Convolution<T> {
+    fn input_len(&self) -> usize {
+        self.geometry.in_planes * self.geometry.shape.input_len()
+    }
+
+    fn pack(&mut self, blocks: &[&[T]]) {
+        Convolution::pack(self, &Stencil::new(self.geometry, blocks));
+    }
+
+    fn scratch(&self) -> ConvScratch<T> {
+        ConvScratch { numbers: Buffer::zeros(self.band_len()), own: Some(Box::new(Scratch::<T>::default())), ..Default::default() }
+    }
+
+    fn rows(&self, images: &[T], scratch: &mut ConvScratch<T>, emit: &mut dyn FnMut(usize, &mut [T], &mut [T])) {
+        let row_len = self.geometry.output_rows(1);
+        let (accuracy, own) = (scratch.accuracy, own(&mut scratch.own));
+        self.bands(images, accuracy, own, &mut scratch.numbers, |first, band| {
+            // Row by row: what follows reads a row several times, and several bands would not fit in L1.
+            let (u, w) = band.split_at_mut(band.len() / self.geometry.out_planes);
+            let mut second = w.chunks_exact_mut(row_len);
+            for (row, u) in u.chunks_exact_mut(row_len).enumerate() {
+                emit((first + row) * row_len, u, second.next().unwrap_or_default());
+            }
+        });
+    }
+
+    fn gradient_len(&self) -> usize {
+        self.geometry.in_planes * self.geometry.out_planes * gradient::packed_len(&self.geometry.shape)
+    }
+
+    fn accumulate_gradient(&self, images: &[T], gradients: &[T], scratch: &mut ConvScratch<T>, accumulator: &mut [T]) {
+        let shape = &self.geometry.shape;
+        let scratch = &mut own(&mut scratch.own).gradient;
+        let mut accumulators = accumulator.chunks_exact_mut(gradient::packed_len(shape));
+        for gy in gradients.chunks_exact(shape.output_len()) {
+            for (x, accumulator) in images.chunks_exact(shape.input_len()).zip(&mut accumulators) {
+                gradient::add_image(self.isa, shape, x, gy, scratch, accumulator);
+            }
+        }
+    }
+
+    fn unpack_gradient(&self, accumulator: &[T], blocks: &mut [&mut [T]]) {
+        let shape = &self.geometry.shape;
+        for (packed, block) in accumulator.chunks_exact(gradient::packed_len(shape)).zip(blocks) {
+            gradient::unpack(shape, packed, block);
+        }
+    }
+}
+
+/// The best kernel for a stack of images on a machine.
+pub fn kernel<T: SimdReal>(isa: Isa, shape: StackShape) -> Box<dyn ConvKernel<T>> {
+    let StackShape { height, width, channels, padding, inputs, outputs } = shape;
+    let shape = Shape { height, width, in_channels: channels, out_channels: channels, padding };
+    Box::new(Convolution::new(isa, Geometry { shape, in_planes: inputs, out_planes: outputs }))
+}
+
+/// The memory that [`ConvKernel::scratch`] made.
+fn own<T: SimdReal>(own: &mut Option<Box<dyn Any + Send>>) -> &mut Scratch<T> {
+    own.as_mut().and_then(|own| own.downcast_mut()).expect("scratch memory of another kernel")
+}
+
+impl<T: SimdReal> Fast<T> {
+    fn new(isa: Isa, geometry: Geometry) -> Self {
+        if TypeId::of::<T>() != TypeId::of::<f32>() || geometry.shape.pixels() < SMALL {
+            return Self::None;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(proof) = AmxProof::of(isa) {
+            return Self::Tiles(proof, Amx::new(geometry));
+        }
+        Self::Winograd(Winograd::new(isa, geometry))
+    }
+}
+
+/// The same slice, if the two types are the same.
+fn same<T: 'static, U: 'static>(slice: &[T]) -> Option<&[U]> {
+    if TypeId::of::<T>() != TypeId::of::<U>() {
+        return None;
+    }
+    // SAFETY: the types are the same.
+    Some(unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) })
+}
+
+/// As [`same`].
+fn same_mut<T: 'static, U: 'static>(slice: &mut [T]) -> Option<&mut [U]> {
+    if TypeId::of::<T>() != TypeId::of::<U>() {
+        return None;
+    }
+    // SAFETY: the types are the same, and the borrow is exclusive.
+    Some(unsafe { std::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), slice.len()) })
+}

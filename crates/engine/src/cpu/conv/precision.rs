@@ -1,0 +1,214 @@
+//! How accurately an iteration is computed: roughly far from the fixed point, fully close to it.
+//!
+//! A kernel that rounds more is faster, and far from the fixed point its error does no harm: the next iteration contracts
+//! it. But its residual means nothing below its own rounding error, so a sample climbs to the next accuracy as soon as
+//! its residual comes near that level, never descends, and never ends on a residual that its accuracy does not vouch for.
+//! The choice looks at this sample's residuals alone.
+
+use crate::Measure;
+use crate::cpu::distance::Distance;
+use crate::cpu::simd::SimdReal;
+use crate::cpu::step::FixedPointStep;
+
+/// How large the error of a convolution may be, relative to the size of its result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Accuracy {
+    /// About `2^-8`: bf16 products, where the machine has them.
+    Coarse,
+    /// About `1e-5`: bf16 products of split numbers, or Winograd's convolution.
+    Fine,
+    /// Rounding errors of the number type only: the direct sum.
+    #[default]
+    Full,
+}
+
+impl Accuracy {
+    /// The relative residual down to which this accuracy can be trusted: ten times the error that it makes in a whole
+    /// state (measured on contractive tanh maps: `1e-3` and `2e-6`).
+    fn floor(self) -> f64 {
+        match self {
+            Self::Coarse => 1e-2,
+            Self::Fine => 2e-5,
+            Self::Full => 0.0,
+        }
+    }
+
+    fn next(self) -> Self {
+        match self {
+            Self::Coarse => Self::Fine,
+            _ => Self::Full,
+        }
+    }
+
+    /// The accuracy that a solve to this tolerance has to end with.
+    ///
+    /// Only relative residuals can be compared with rounding errors without knowing the state: with any other measure
+    /// everything is computed at full accuracy.
+    pub fn required(measure: Measure, tolerance: f64) -> Self {
+        if measure == Measure::Relative && tolerance >= Self::Fine.floor() { Self::Fine } else { Self::Full }
+    }
+}
+
+/// The accuracy of one sample's iteration.
+#[derive(Clone, Copy, Debug)]
+struct Precision {
+    accuracy: Accuracy,
+    last_residual: f64,
+}
+
+impl Precision {
+    /// Takes note of a residual. Says whether the image it belongs to must be computed again since the solve could end
+    /// on a residual that was too rough to mean anything.
+    fn must_repeat(&mut self, residual: f64, tolerance: f64, required: Accuracy) -> bool {
+        if self.accuracy >= required {
+            return false;
+        }
+        // A coarse iteration that no longer falls has reached its rounding level early.
+        let stalled = residual > 0.9 * self.last_residual;
+        self.last_residual = residual;
+        if stalled || residual <= self.accuracy.floor().max(4.0 * tolerance) || residual.is_nan() {
+            self.accuracy = self.accuracy.next();
+        }
+        residual <= tolerance
+    }
+}
+
+/// A fixed-point problem computed as roughly as each sample's residual allows.
+pub struct Graded<'a, T: SimdReal> {
+    problem: &'a mut dyn FixedPointStep<T>,
+    precision: &'a mut Vec<Precision>,
+    tolerance: f64,
+    required: Accuracy,
+}
+
+/// Memory of [`Graded`]; one per thread.
+#[derive(Default)]
+pub struct GradedScratch {
+    precision: Vec<Precision>,
+}
+
+impl<'a, T: SimdReal> Graded<'a, T> {
+    /// Begins a solve of `samples` samples with residuals in this measure down to this tolerance.
+    pub fn begin(
+        problem: &'a mut dyn FixedPointStep<T>,
+        scratch: &'a mut GradedScratch,
+        samples: usize,
+        measure: Measure,
+        tolerance: f64,
+    ) -> Self {
+        let required = Accuracy::required(measure, tolerance);
+        let accuracy = if measure == Measure::Relative { Accuracy::Coarse } else { required };
+        scratch.precision.clear();
+        scratch.precision.resize(samples, Precision { accuracy, last_residual: f64::INFINITY });
+        Self { problem, precision: &mut scratch.precision, tolerance, required }
+    }
+}
+
+/// A problem goes back to full accuracy when a solve is over: what is done with it next knows nothing of this one.
+impl<T: SimdReal> Drop for Graded<'_, T> {
+    fn drop(&mut self) {
+        set_accuracy(self.problem, Accuracy::Full);
+    }
+}
+
+impl<T: SimdReal> FixedPointStep<T> for Graded<'_, T> {
+    fn state_len(&self) -> usize {
+        self.problem.state_len()
+    }
+
+    fn step(
+        &mut self,
+        active: &[usize],
+        argument: &[T],
+        image: &mut [T],
+        measure: Measure,
+        distances: &mut [Distance],
+    ) {
+        for &sample in active {
+            let precision = &mut self.precision[sample];
+            loop {
+                set_accuracy(self.problem, precision.accuracy);
+                self.problem.step(&[sample], argument, image, measure, distances);
+                if !precision.must_repeat(distances[sample].value(measure), self.tolerance, self.required) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
+        set_accuracy(self.problem, self.required);
+        self.problem.finish(done, state, answers);
+    }
+}
+
+/// Sets the accuracy of a problem that has a choice.
+pub fn set_accuracy<T: SimdReal>(problem: &mut dyn FixedPointStep<T>, accuracy: Accuracy) {
+    if let Some(choice) = problem.accuracy() {
+        *choice = accuracy;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A contraction by one half with an error of the size of its accuracy.
+    struct Halving {
+        accuracy: Accuracy,
+        used: Vec<Accuracy>,
+    }
+
+    impl FixedPointStep<f64> for Halving {
+        fn state_len(&self) -> usize {
+            1
+        }
+
+        fn accuracy(&mut self) -> Option<&mut Accuracy> {
+            Some(&mut self.accuracy)
+        }
+
+        fn step(&mut self, active: &[usize], z: &[f64], out: &mut [f64], _: Measure, distances: &mut [Distance]) {
+            let error = self.accuracy.floor() / 10.0;
+            for &s in active {
+                out[s] = 0.5 * z[s] + 0.5 + error;
+                let difference = (out[s] - z[s]).powi(2);
+                distances[s] = Distance { difference, size: out[s] * out[s], ..Distance::EMPTY };
+            }
+            self.used.push(self.accuracy);
+        }
+    }
+
+    fn iterate(tolerance: f64, measure: Measure) -> (f64, Vec<Accuracy>) {
+        let mut problem = Halving { accuracy: Accuracy::Full, used: Vec::new() };
+        let mut scratch = GradedScratch::default();
+        let mut graded = Graded::begin(&mut problem, &mut scratch, 1, measure, tolerance);
+        let (mut z, mut out, mut distance) = ([9.0], [0.0], [Distance::EMPTY]);
+        for _ in 0..200 {
+            graded.step(&[0], &z, &mut out, measure, &mut distance);
+            z = out;
+            if distance[0].value(measure) <= tolerance {
+                break;
+            }
+        }
+        assert!(distance[0].value(measure) <= tolerance);
+        (z[0], problem.used)
+    }
+
+    #[test]
+    fn climbs_and_never_ends_too_rough() {
+        for (tolerance, last) in
+            [(0.5, Accuracy::Fine), (1e-2, Accuracy::Fine), (1e-3, Accuracy::Fine), (1e-6, Accuracy::Full), (1e-12, Accuracy::Full)]
+        {
+            let (z, used) = iterate(tolerance, Measure::Relative);
+            assert!(used.is_sorted() && used[0] == Accuracy::Coarse && *used.last().unwrap() == last, "{used:?}");
+            assert!((z - 1.0).abs() <= 2.0 * tolerance * 2.0 + 1e-5, "{tolerance}: {z}");
+        }
+    }
+
+    #[test]
+    fn measures_without_scale_get_full_accuracy() {
+        let (_, used) = iterate(1e-3, Measure::Sup);
+        assert!(used.iter().all(|&accuracy| accuracy == Accuracy::Full));
+    }
+}
