@@ -1,11 +1,26 @@
 //! The CPU: aligned arrays, vector instructions chosen at run time, a thread pool.
 
+mod activation;
 mod buffer;
 mod distance;
+mod epilogue;
+mod equilibrium;
+mod gains;
 mod isa;
+mod linear;
+mod linearise;
+mod normalise;
+mod packed;
+mod plan;
+mod problem;
+mod pullback;
+mod custom;
+mod prox;
+pub mod graph;
 pub mod simd;
 mod solve;
 mod step;
+mod vector;
 mod vmath;
 
 pub(crate) mod conv;
@@ -18,6 +33,8 @@ use std::sync::Arc;
 pub use buffer::Buffer;
 pub use distance::Distance;
 pub use isa::Isa;
+pub use plan::CpuPlan;
+pub use problem::CustomMap;
 pub use step::FixedPointStep;
 
 use crate::{EngineError, Result};

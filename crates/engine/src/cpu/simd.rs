@@ -183,3 +183,29 @@ pub trait Exponent: Lanes<Elem = f32> {
     /// `(m, k)` with `self = m 2^k` and `m` in `[sqrt(1/2), sqrt(2))`, for positive finite `self` (subnormal too).
     fn split(self) -> (Self, Self);
 }
+
+/// Calls `work(at, count)` for the vectors of a row of `len` numbers: full ones, then the tail, if any.
+#[inline(always)]
+pub(crate) fn for_vectors<V: Lanes>(len: usize, mut work: impl FnMut(usize, usize)) {
+    let full = len - len % V::N;
+    let mut at = 0;
+    while at < full {
+        work(at, V::N);
+        at += V::N;
+    }
+    if at < len {
+        work(at, len - at);
+    }
+}
+
+/// The `count` numbers of a row that begin at `at`, then zeros.
+#[inline(always)]
+pub(crate) fn get<V: Lanes>(row: &[V::Elem], at: usize, count: usize) -> V {
+    if count == V::N { V::load(&row[at..]) } else { V::load_tail(&row[at..at + count]) }
+}
+
+/// Writes the first `count` lanes to a row, beginning at `at`.
+#[inline(always)]
+pub(crate) fn put<V: Lanes>(vector: V, row: &mut [V::Elem], at: usize, count: usize) {
+    if count == V::N { vector.store(&mut row[at..]) } else { vector.store_tail(&mut row[at..at + count]) }
+}

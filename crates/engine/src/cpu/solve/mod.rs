@@ -1,8 +1,12 @@
 //! Solvers: methods (how the next iterate is chosen) and drivers (when each sample ends).
 
+mod anderson;
+mod broyden;
 mod driver;
 mod picard;
 
+pub(crate) use anderson::Anderson;
+pub(crate) use broyden::Broyden;
 pub(crate) use driver::{Block, Workspace, solve_block, solve_lockstep};
 pub(crate) use picard::Picard;
 
@@ -22,7 +26,7 @@ pub(crate) struct Iterates<T: SimdReal> {
 }
 
 /// A method of iteration for a block of samples.
-pub(crate) trait Method<T: SimdReal> {
+pub(crate) trait Method<T: SimdReal>: Send {
     /// Forgets earlier solves; `samples` states of `state_len` numbers follow.
     fn begin(&mut self, samples: usize, state_len: usize);
 

@@ -1,0 +1,260 @@
+//! Equilibria on the CPU: the implementation of [`Device`].
+
+use crate::cpu::buffer::Buffer;
+use crate::cpu::packed::{check_finite, check_len};
+use crate::cpu::Cpu;
+use crate::cpu::pullback::Cotangents;
+use crate::cpu::plan::{Common, CpuPlan, Inputs, Prepared, Worker, check_solver};
+use crate::cpu::simd::SimdReal;
+use crate::cpu::solve::{Block, solve_block, solve_lockstep};
+use crate::{Device, EngineError, Map, Result, SampleReport, Scope, Solver, Start, Stopping};
+
+impl<T: SimdReal> Device<T> for Cpu<T> {
+    type Array = Buffer<T>;
+    type Plan = CpuPlan<T>;
+
+    fn zeros(&self, len: usize) -> Buffer<T> {
+        Buffer::zeros(len)
+    }
+
+    fn upload(&self, host: &[T]) -> Buffer<T> {
+        Buffer::from_slice(host)
+    }
+
+    fn write(&self, array: &mut Buffer<T>, host: &[T]) -> Result<()> {
+        check_same_len("the array", array.len(), host.len())?;
+        array.copy_from_slice(host);
+        Ok(())
+    }
+
+    fn read(&self, array: &Buffer<T>, host: &mut [T]) -> Result<()> {
+        check_same_len("the host slice", host.len(), array.len())?;
+        host.copy_from_slice(array);
+        Ok(())
+    }
+
+    fn plan(&self, map: &Map, batch: usize) -> Result<CpuPlan<T>> {
+        CpuPlan::new(self.isa, self.threads, map, batch)
+    }
+
+    fn load(&self, plan: &mut CpuPlan<T>, weights: &[&Buffer<T>]) -> Result<()> {
+        plan.loaded = false;
+        plan.splittings.forget();
+        let weights: Vec<&[T]> = weights.iter().map(|array| &array[..]).collect();
+        plan.packed.load(&weights)?;
+        plan.loaded = true;
+        Ok(())
+    }
+
+    fn apply(
+        &self,
+        plan: &mut CpuPlan<T>,
+        batch: usize,
+        z: &Buffer<T>,
+        y: &Buffer<T>,
+        out: &mut Buffer<T>,
+    ) -> Result<()> {
+        let sizes = check_call(plan, batch)?;
+        let z = sizes.states("z", z)?;
+        let y = sizes.injections(y)?;
+        let out = sizes.states_mut("out", out)?;
+        let block = plan.block(None, batch, self.threads);
+        let CpuPlan { packed, workers, .. } = plan;
+        let queue = z
+            .chunks(block * sizes.state)
+            .zip(y.chunks(block * sizes.injection))
+            .zip(out.chunks_mut(block * sizes.state));
+        self.share(workers, queue, |worker, ((z, y), out)| {
+            worker.reserve(block);
+            worker.apply(packed, z, y, out);
+        });
+        Ok(())
+    }
+
+    fn solve(
+        &self,
+        plan: &mut CpuPlan<T>,
+        batch: usize,
+        y: &Buffer<T>,
+        solver: &Solver,
+        stopping: &Stopping,
+        start: Start,
+        z: &mut Buffer<T>,
+        reports: &mut [SampleReport],
+    ) -> Result<()> {
+        let sizes = check_call(plan, batch)?;
+        check_solver(solver, stopping)?;
+        check_len("reports", reports.len(), batch)?;
+        let y = sizes.injections(y)?;
+        let z = sizes.states_mut("z", z)?;
+        check_finite(self.isa, "y", y)?;
+        plan.splittings.prepare(&plan.packed, solver)?;
+        let block = plan.block(Some(solver), batch, self.threads);
+        let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
+        let common = Common { packed, splittings, solver, block };
+        let blocks = y
+            .chunks(block * sizes.injection)
+            .zip(z.chunks_mut(block * sizes.state))
+            .zip(reports[..batch].chunks_mut(block))
+            .map(|((y, z), reports)| Job { inputs: Inputs::Forward { y, start }, answers: z, reports });
+        self.run(workers, lockstep, common, stopping, blocks);
+        Ok(())
+    }
+
+    fn adjoint(
+        &self,
+        plan: &mut CpuPlan<T>,
+        batch: usize,
+        z: &Buffer<T>,
+        y: &Buffer<T>,
+        v: &Buffer<T>,
+        solver: &Solver,
+        stopping: &Stopping,
+        g: &mut Buffer<T>,
+        reports: &mut [SampleReport],
+    ) -> Result<()> {
+        let sizes = check_call(plan, batch)?;
+        check_solver(solver, stopping)?;
+        check_len("reports", reports.len(), batch)?;
+        let (z, y, v) = (sizes.states("z", z)?, sizes.injections(y)?, sizes.states("v", v)?);
+        let g = sizes.states_mut("g", g)?;
+        check_finite(self.isa, "v", v)?;
+        plan.splittings.prepare(&plan.packed, solver)?;
+        let block = plan.block(Some(solver), batch, self.threads);
+        let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
+        let common = Common { packed, splittings, solver, block };
+        let blocks = z
+            .chunks(block * sizes.state)
+            .zip(y.chunks(block * sizes.injection))
+            .zip(v.chunks(block * sizes.state))
+            .zip(g.chunks_mut(block * sizes.state))
+            .zip(reports[..batch].chunks_mut(block))
+            .map(|((((z, y), v), g), reports)| Job { inputs: Inputs::Adjoint { z, y, v }, answers: g, reports });
+        self.run(workers, lockstep, common, stopping, blocks);
+        Ok(())
+    }
+
+    fn pullback(
+        &self,
+        plan: &mut CpuPlan<T>,
+        batch: usize,
+        z: &Buffer<T>,
+        y: &Buffer<T>,
+        g: &Buffer<T>,
+        gz: Option<&mut Buffer<T>>,
+        gy: &mut Buffer<T>,
+        gw: &mut [&mut Buffer<T>],
+    ) -> Result<()> {
+        let sizes = check_call(plan, batch)?;
+        let (z, y, g) = (sizes.states("z", z)?, sizes.injections(y)?, sizes.states("g", g)?);
+        check_len("gy", gy.len(), batch * sizes.injection)?;
+        let gz = gz.map(|gz| sizes.states_mut("gz", gz)).transpose()?;
+        let map = plan.packed.map;
+        if gw.len() != map.form.weight_count() {
+            let (needed, given) = (map.form.weight_count(), gw.len());
+            return Err(EngineError::Invalid(format!(
+                "{:?} has {needed} weight arrays, {given} gradients were given",
+                map.form
+            )));
+        }
+        for (index, array) in gw.iter().enumerate() {
+            check_len("a weight gradient", array.len(), map.weight_len(index))?;
+        }
+        let gy = &mut gy[..batch * sizes.injection];
+        self.pull_back(plan, batch, Cotangents { z, y, g, gz, gy }, gw);
+        Ok(())
+    }
+}
+
+/// One block of a solve.
+struct Job<'a, T> {
+    inputs: Inputs<'a, T>,
+    answers: &'a mut [T],
+    reports: &'a mut [SampleReport],
+}
+
+impl<T: SimdReal> Cpu<T> {
+    /// Solves blocks, each sample for itself or all together, as the stopping rule says.
+    fn run<'a>(
+        &self,
+        workers: &'a mut [Worker<T>],
+        lockstep: &'a mut Vec<Worker<T>>,
+        common: Common<'a, T>,
+        stopping: &Stopping,
+        blocks: impl Iterator<Item = Job<'a, T>> + Send,
+    ) {
+        if stopping.scope == Scope::PerSample {
+            self.share(workers, blocks, |worker, Job { inputs, answers, reports }| {
+                let Prepared { mut step, method, workspace } = worker.prepare(common, inputs, answers);
+                solve_block(Block { step: step.problem(), method, workspace, answers, reports }, stopping);
+            });
+            return;
+        }
+        let jobs: Vec<Job<T>> = blocks.collect();
+        lockstep.resize_with(jobs.len().max(lockstep.len()), Worker::default);
+        let mut prepared: Vec<_> = lockstep
+            .iter_mut()
+            .zip(jobs)
+            .map(|(worker, job)| (worker.prepare(common, job.inputs, job.answers), job.answers, job.reports))
+            .collect();
+        let mut blocks: Vec<Block<T>> = prepared
+            .iter_mut()
+            .map(|(Prepared { step, method, workspace }, answers, reports)| Block {
+                step: step.problem(),
+                method: &mut **method,
+                workspace,
+                answers,
+                reports,
+            })
+            .collect();
+        solve_lockstep(&mut blocks, stopping, |blocks, work| {
+            use rayon::prelude::*;
+            self.install(|| blocks.par_iter_mut().for_each(work));
+        });
+    }
+}
+
+/// Sizes of a call, to check and cut its arrays with.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    batch: usize,
+    /// Numbers in one state.
+    pub state: usize,
+    /// Numbers in one injection.
+    pub injection: usize,
+}
+
+impl Sizes {
+    fn states<'a, T: SimdReal>(&self, what: &'static str, array: &'a Buffer<T>) -> Result<&'a [T]> {
+        check_len(what, array.len(), self.batch * self.state)?;
+        Ok(&array[..self.batch * self.state])
+    }
+
+    fn states_mut<'a, T: SimdReal>(&self, what: &'static str, array: &'a mut Buffer<T>) -> Result<&'a mut [T]> {
+        check_len(what, array.len(), self.batch * self.state)?;
+        Ok(&mut array[..self.batch * self.state])
+    }
+
+    fn injections<'a, T: SimdReal>(&self, y: &'a Buffer<T>) -> Result<&'a [T]> {
+        check_len("y", y.len(), self.batch * self.injection)?;
+        Ok(&y[..self.batch * self.injection])
+    }
+}
+
+fn check_call<T: SimdReal>(plan: &CpuPlan<T>, batch: usize) -> Result<Sizes> {
+    if !plan.loaded {
+        return Err(EngineError::Invalid("the plan has no weights yet: load them first".into()));
+    }
+    if batch == 0 || batch > plan.batch {
+        return Err(EngineError::Invalid(format!(
+            "a batch of {batch} samples, but the plan was made for 1 to {}",
+            plan.batch
+        )));
+    }
+    let map = &plan.packed.map;
+    Ok(Sizes { batch, state: map.operator.state_len(), injection: map.injection_len() })
+}
+
+fn check_same_len(what: &'static str, found: usize, needed: usize) -> Result<()> {
+    if found == needed { Ok(()) } else { Err(EngineError::Length { what, found, needed }) }
+}

@@ -1,0 +1,104 @@
+//! The linear part of a map, packed for the machine: rows of preactivations out of states.
+//!
+//! An operator maps a stack of input states to a stack of output states. Forward, a map with two operators has one input
+//! (the state) and two outputs (`P z`, `N z`); transposed, two inputs and one output. Whoever receives a row of outputs
+//! decides what becomes of it while it is still in the first-level cache.
+
+mod conv;
+mod dense;
+
+pub(crate) use conv::{ConvKernel, ConvScratch, StackShape};
+pub(crate) use dense::{Dense, DenseScratch, OuterProducts, outer_products};
+
+use crate::cpu::conv::Accuracy;
+use crate::cpu::isa::Isa;
+use crate::cpu::simd::SimdReal;
+use crate::{Operator, Padding};
+
+/// A packed operator from `inputs` states to `outputs` states (at most two each).
+pub(crate) enum Linear<T: SimdReal> {
+    /// A matrix product.
+    Dense(Dense<T>),
+    /// A 3x3 convolution.
+    Conv(Box<dyn ConvKernel<T>>),
+}
+
+/// What an operator works in; one per thread.
+pub(crate) enum LinearScratch<T: SimdReal> {
+    /// For matrix products.
+    Dense(DenseScratch<T>),
+    /// For convolutions.
+    Conv(ConvScratch<T>),
+}
+
+impl<T: SimdReal> LinearScratch<T> {
+    /// How accurately the operator is applied, if it has a choice.
+    pub fn accuracy(&mut self) -> Option<&mut Accuracy> {
+        match self {
+            Self::Dense(_) => None,
+            Self::Conv(scratch) => Some(&mut scratch.accuracy),
+        }
+    }
+}
+
+/// Receives rows: `(sample, offset in the state, row of the first output, row of the second or nothing)`.
+pub(crate) type Emit<'a, T> = &'a mut dyn FnMut(usize, usize, &mut [T], &mut [T]);
+
+impl<T: SimdReal> Linear<T> {
+    /// An operator of this kind with all weights zero.
+    pub fn new(isa: Isa, operator: &Operator, inputs: usize, outputs: usize) -> Self {
+        match *operator {
+            Operator::Dense { n } => Self::Dense(Dense::new(isa, n, inputs, outputs)),
+            Operator::Conv { channels, height, width, padding } => {
+                Self::Conv(crate::cpu::conv::kernel(isa, StackShape { height, width, channels, padding, inputs, outputs }))
+            }
+        }
+    }
+
+    /// Packs weight blocks: block `o * inputs + i` leads from input `i` to output `o`; `n x n`, row = output, or
+    /// `[out][in][row][column]`. Transposed operators are given blocks that are transposed already (`transpose`).
+    pub fn pack(&mut self, blocks: &[&[T]]) {
+        match self {
+            Self::Dense(dense) => dense.pack(blocks),
+            Self::Conv(kernel) => kernel.pack(blocks),
+        }
+    }
+
+    /// Scratch memory for `apply`.
+    pub fn scratch(&self) -> LinearScratch<T> {
+        match self {
+            Self::Dense(dense) => LinearScratch::Dense(dense.scratch()),
+            Self::Conv(kernel) => LinearScratch::Conv(kernel.scratch()),
+        }
+    }
+
+    /// Applies the operator to the `active` samples of a block whose states lie one after the other in `states`.
+    pub fn apply(&self, active: &[usize], states: &[T], scratch: &mut LinearScratch<T>, emit: Emit<T>) {
+        match (self, scratch) {
+            (Self::Dense(dense), LinearScratch::Dense(scratch)) => dense.apply(active, states, scratch, emit),
+            (Self::Conv(kernel), LinearScratch::Conv(scratch)) => {
+                let len = kernel.input_len();
+                for &sample in active {
+                    let images = &states[sample * len..(sample + 1) * len];
+                    kernel.rows(images, scratch, &mut |offset, u, w| emit(sample, offset, u, w));
+                }
+            }
+            _ => unreachable!("scratch memory of another operator"),
+        }
+    }
+}
+
+/// The transpose of a weight block, as a block of the transposed operator.
+pub(crate) fn transpose<T: SimdReal>(operator: &Operator, block: &[T], transposed: &mut [T]) {
+    let units = operator.units();
+    let taps = if matches!(operator, Operator::Conv { .. }) { 9 } else { 1 };
+    for (index, &w) in block.iter().enumerate() {
+        let (out, input, tap) = (index / (taps * units), index / taps % units, index % taps);
+        transposed[(input * units + out) * taps + (taps - 1 - tap)] = w;
+    }
+}
+
+/// Whether the operator continues images periodically.
+pub(crate) fn is_circular(operator: &Operator) -> bool {
+    matches!(operator, Operator::Conv { padding: Padding::Circular, .. })
+}
