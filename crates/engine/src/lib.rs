@@ -8,8 +8,9 @@
 
 mod device;
 mod error;
+mod graph;
 mod map;
-mod network;
+pub mod network;
 mod real;
 mod report;
 mod solver;
@@ -19,7 +20,9 @@ pub mod cpu;
 pub use cpu::Cpu;
 pub use device::Device;
 pub use error::{EngineError, Result};
+pub use graph::{GraphMap, GraphNorm};
 pub use map::{Activation, Form, Group, Injection, Map, Normalisation, Operator, Padding, PNorm};
+pub use network::Network;
 pub use real::Real;
 pub use report::{Outcome, SampleReport};
 pub use solver::{Measure, Scope, Solver, Start, Stopping};

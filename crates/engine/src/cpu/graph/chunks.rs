@@ -1,0 +1,109 @@
+//! A fixed division of rows into chunks of about equal work.
+//!
+//! The division depends on the matrix only, never on the number of threads, and partial results are merged in the
+//! order of the chunks: so every sum has the same bits on every machine with the same instructions.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::cpu::Cpu;
+use crate::cpu::simd::SimdReal;
+
+/// Work of a row besides its entries, in entries.
+const ROW_WORK: usize = 4;
+/// Chunks of a large matrix: enough to balance the threads of any machine, few enough to merge quickly.
+const MOST_CHUNKS: usize = 64;
+/// Smallest work of a chunk, in entries: below it, handing a chunk to a thread costs more than the chunk.
+const LEAST_WORK: usize = 8192;
+
+/// Divides rows that start at `starts[i]` and end at `starts[i + 1]` into consecutive ranges.
+pub(crate) fn divide(starts: &[usize]) -> Vec<Range<usize>> {
+    divide_into(starts, MOST_CHUNKS, LEAST_WORK)
+}
+
+/// The same into at most `most` ranges of at least `least` work each.
+pub(crate) fn divide_into(starts: &[usize], most: usize, least: usize) -> Vec<Range<usize>> {
+    let rows = starts.len() - 1;
+    let work = |row: usize| starts[row] - starts[0] + ROW_WORK * row;
+    let target = (work(rows) / most.max(1)).max(least).max(1);
+    let mut chunks = Vec::with_capacity(most + 1);
+    let mut first = 0;
+    for row in 1..=rows {
+        if work(row) - work(first) >= target || row == rows {
+            chunks.push(first..row);
+            first = row;
+        }
+    }
+    chunks
+}
+
+/// Calls `work(k, &mut states[k])` for every chunk `k`, on the threads of `cpu`.
+pub(crate) fn for_each_chunk<T: SimdReal, S: Send>(
+    cpu: &Cpu<T>,
+    states: &mut [S],
+    work: impl Fn(usize, &mut S) + Sync + Send,
+) {
+    if cpu.threads() == 1 || states.len() <= 1 {
+        states.iter_mut().enumerate().for_each(|(k, state)| work(k, state));
+    } else {
+        cpu.install(|| {
+            states.par_iter_mut().enumerate().with_max_len(1).for_each(|(k, state)| work(k, state));
+        });
+    }
+}
+
+/// A mutable slice of which each chunk takes its own part.
+pub(crate) struct Parts<'a, T> {
+    start: *mut T,
+    len: usize,
+    whole: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it is an exclusive borrow of plain numbers; `take` promises that parts do not overlap.
+unsafe impl<T: Send> Send for Parts<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Parts<'_, T> {}
+
+impl<'a, T> Parts<'a, T> {
+    /// All of it.
+    pub fn new(whole: &'a mut [T]) -> Self {
+        Self { start: whole.as_mut_ptr(), len: whole.len(), whole: PhantomData }
+    }
+
+    /// One part.
+    ///
+    /// # Safety
+    /// No two live parts may overlap.
+    #[allow(clippy::mut_from_ref)] // the point of this type; the caller promises disjointness
+    pub unsafe fn take(&self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {}", self.len);
+        // SAFETY: the range lies within the borrowed slice, and by the caller's promise nothing else refers to it.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::divide_into;
+
+    #[test]
+    fn chunks_cover_the_rows_in_order() {
+        let starts: Vec<usize> = (0..1000)
+            .map(|row: usize| row * (row % 7))
+            .scan(0, |sum, x| {
+                *sum += x;
+                Some(*sum)
+            })
+            .collect();
+        for most in [1, 2, 7, 64] {
+            let chunks = divide_into(&starts, most, 1);
+            assert!(chunks.len() <= most + 1);
+            assert_eq!(chunks.first().map(|c| c.start), Some(0));
+            assert_eq!(chunks.last().map(|c| c.end), Some(999));
+            assert!(chunks.windows(2).all(|pair| pair[0].end == pair[1].start));
+        }
+        assert!(divide_into(&[0], 4, 1).is_empty());
+    }
+}

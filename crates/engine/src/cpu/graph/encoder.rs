@@ -1,0 +1,581 @@
+//! The network that makes injections out of sparse node features:
+//! `f = output(dropout(ReLU(dropout(X) W1 + b1)) W2 + b2)`, each direction one pass over the nodes.
+//!
+//! Forward, a node's hidden row stays in the first-level cache between the two layers. Backward, the gradient of `W1` is
+//! added up row by row into a few private copies (each small enough for the second-level cache), which are then added
+//! in a fixed order: no transposed features, no atomics, the same bits for any number of threads.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::adjacency::BLOCK;
+use super::chunks::{Parts, divide, divide_into, for_each_chunk};
+use super::dropout::Dropout;
+use super::node_matrix::NodeMatrix;
+use super::product::{Gathered, isa_for};
+use crate::cpu::Cpu;
+use crate::cpu::isa::Vectorised;
+use crate::cpu::simd::{Lanes, SimdReal};
+use crate::network::Csr;
+use crate::{EngineError, Result};
+
+/// What is applied to the last layer's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OutputActivation {
+    /// Nothing: injections of any sign, as in the published code.
+    Signed,
+    /// `max(x, 0)`: nonnegative injections.
+    Relu,
+    /// `ln(1 + e^x)`: positive injections.
+    Softplus,
+}
+
+/// Weights of the network, or their gradients, or their moments.
+#[derive(Clone, Debug)]
+pub struct Encoder<T: SimdReal> {
+    /// `W1`: features x hidden.
+    pub hidden: NodeMatrix<T>,
+    /// `b1`: one row.
+    pub hidden_bias: NodeMatrix<T>,
+    /// `W2`: hidden x classes.
+    pub output: NodeMatrix<T>,
+    /// `b2`: one row.
+    pub output_bias: NodeMatrix<T>,
+}
+
+impl<T: SimdReal> Encoder<T> {
+    /// All zero.
+    #[must_use]
+    pub fn zeros(features: usize, hidden: usize, classes: usize) -> Self {
+        Self {
+            hidden: NodeMatrix::zeros(features, hidden),
+            hidden_bias: NodeMatrix::zeros(1, hidden),
+            output: NodeMatrix::zeros(hidden, classes),
+            output_bias: NodeMatrix::zeros(1, classes),
+        }
+    }
+
+    /// The four arrays, in the order in which they are declared.
+    pub fn arrays(&self) -> [&NodeMatrix<T>; 4] {
+        [&self.hidden, &self.hidden_bias, &self.output, &self.output_bias]
+    }
+
+    /// The four arrays, in the order in which they are declared.
+    pub fn arrays_mut(&mut self) -> [&mut NodeMatrix<T>; 4] {
+        [&mut self.hidden, &mut self.hidden_bias, &mut self.output, &mut self.output_bias]
+    }
+
+    fn check(&self, what: &'static str, features: usize, hidden: usize, classes: usize) -> Result<()> {
+        self.hidden.check(what, features, hidden)?;
+        self.hidden_bias.check(what, 1, hidden)?;
+        self.output.check(what, hidden, classes)?;
+        self.output_bias.check(what, 1, classes)
+    }
+}
+
+/// Sparse node features, checked once; the kernels rely on it.
+#[derive(Clone, Debug)]
+pub struct Features<T: SimdReal> {
+    matrix: Csr<T>,
+    chunks: Vec<Range<usize>>,
+}
+
+impl<T: SimdReal> Features<T> {
+    /// Takes over a matrix of nodes x features.
+    pub fn new(matrix: Csr<T>) -> Result<Self> {
+        matrix.check()?;
+        if u32::try_from(matrix.rows).is_err() {
+            return Err(EngineError::Invalid(format!("{} nodes are more than 2^32 - 1", matrix.rows)));
+        }
+        if let Some(index) = matrix.values.iter().position(|x| !x.is_finite()) {
+            let value = matrix.values[index].to_string();
+            return Err(EngineError::NotFinite { what: "features", index, value });
+        }
+        let chunks = divide(&matrix.starts);
+        Ok(Self { matrix, chunks })
+    }
+
+    /// The matrix.
+    #[must_use]
+    pub fn matrix(&self) -> &Csr<T> {
+        &self.matrix
+    }
+}
+
+/// What a training step leaves out of the network.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EncoderDropout {
+    /// Of the features.
+    pub features: Dropout,
+    /// Of the hidden layer's output.
+    pub hidden: Dropout,
+}
+
+/// Buffers for passes of one network over one set of features.
+pub struct EncoderPass<T: SimdReal> {
+    cpu: Cpu<T>,
+    shape: Shape,
+    activation: OutputActivation,
+    /// Output of the hidden layer, after ReLU and dropout.
+    hidden: NodeMatrix<T>,
+    /// `W2` transposed.
+    output_transposed: NodeMatrix<T>,
+    partials: Vec<Partial<T>>,
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    nodes: usize,
+    features: usize,
+    hidden: usize,
+    classes: usize,
+}
+
+/// The gradient from some of the nodes.
+struct Partial<T: SimdReal> {
+    rows: Range<usize>,
+    hidden: NodeMatrix<T>,
+    hidden_bias: NodeMatrix<T>,
+    output_transposed: NodeMatrix<T>,
+    output_bias: NodeMatrix<T>,
+    /// One row for the hidden layer and one for the output.
+    scratch: (NodeMatrix<T>, NodeMatrix<T>),
+}
+
+/// Private copies of a gradient: as many as there may be threads at work, no more than the features are worth.
+const MOST_PARTIALS: usize = 8;
+/// A copy costs clearing and adding `features` rows; it must receive several times as many.
+const ENTRIES_PER_FEATURE: usize = 16;
+
+impl<T: SimdReal> EncoderPass<T> {
+    /// Makes room.
+    pub fn new(
+        cpu: &Cpu<T>,
+        features: &Features<T>,
+        hidden: usize,
+        classes: usize,
+        activation: OutputActivation,
+    ) -> Result<Self> {
+        let matrix = &features.matrix;
+        if hidden == 0 || classes == 0 || matrix.cols == 0 {
+            return Err(EngineError::Invalid(format!(
+                "a network of {} features, {hidden} hidden units and {classes} classes has an empty layer",
+                matrix.cols
+            )));
+        }
+        let shape = Shape { nodes: matrix.rows, features: matrix.cols, hidden, classes };
+        let least = (ENTRIES_PER_FEATURE * matrix.cols).max(1);
+        let partials = divide_into(&matrix.starts, MOST_PARTIALS, least).into_iter().map(|rows| Partial {
+            rows,
+            hidden: NodeMatrix::zeros(matrix.cols, hidden),
+            hidden_bias: NodeMatrix::zeros(1, hidden),
+            output_transposed: NodeMatrix::zeros(classes, hidden),
+            output_bias: NodeMatrix::zeros(1, classes),
+            scratch: (NodeMatrix::zeros(1, hidden), NodeMatrix::zeros(1, classes)),
+        });
+        Ok(Self {
+            cpu: cpu.clone(),
+            shape,
+            activation,
+            hidden: NodeMatrix::zeros(matrix.rows, hidden),
+            output_transposed: NodeMatrix::zeros(classes, hidden),
+            partials: partials.collect(),
+        })
+    }
+
+    fn check(&self, features: &Features<T>, weights: &Encoder<T>, f: &NodeMatrix<T>) -> Result<()> {
+        let Shape { nodes, features: columns, hidden, classes } = self.shape;
+        if (features.matrix.rows, features.matrix.cols) != (nodes, columns) {
+            return Err(EngineError::Invalid(format!(
+                "this pass was made for {nodes} nodes x {columns} features, these are {} x {}",
+                features.matrix.rows, features.matrix.cols
+            )));
+        }
+        weights.check("the network", columns, hidden, classes)?;
+        f.check("the injection", nodes, classes)
+    }
+
+    /// `f`, for all nodes. What [`EncoderPass::backward`] needs is remembered.
+    pub fn forward(
+        &mut self,
+        features: &Features<T>,
+        weights: &Encoder<T>,
+        dropout: Option<EncoderDropout>,
+        f: &mut NodeMatrix<T>,
+    ) -> Result<()> {
+        self.check(features, weights, f)?;
+        let (shape, activation, isa) =
+            (self.shape, self.activation, isa_for(self.cpu.isa(), self.hidden.stride()));
+        let chunks = &features.chunks[..];
+        let (hidden_stride, stride) = (self.hidden.stride(), f.stride());
+        let (hiddens, outputs) = (Parts::new(self.hidden.padded_mut()), Parts::new(f.padded_mut()));
+        let mut nothing = vec![(); chunks.len()];
+        for_each_chunk(&self.cpu, &mut nothing, |k, ()| {
+            let rows = chunks[k].clone();
+            // SAFETY: chunks are disjoint ranges of rows.
+            let (hidden, output) = unsafe {
+                let hidden = hiddens.take(rows.start * hidden_stride..rows.end * hidden_stride);
+                (hidden, outputs.take(rows.start * stride..rows.end * stride))
+            };
+            let features = &features.matrix;
+            isa.dispatch(Forward { shape, features, weights, activation, dropout, rows, hidden, output });
+        });
+        Ok(())
+    }
+
+    /// The gradient for the weights, given the gradient `g` for `f`; features, weights, dropout and `f` must be those of
+    /// the last [`EncoderPass::forward`].
+    pub fn backward(
+        &mut self,
+        features: &Features<T>,
+        weights: &Encoder<T>,
+        dropout: Option<EncoderDropout>,
+        f: &NodeMatrix<T>,
+        g: &NodeMatrix<T>,
+        gradient: &mut Encoder<T>,
+    ) -> Result<()> {
+        self.check(features, weights, f)?;
+        let Shape { nodes, features: columns, hidden, classes } = self.shape;
+        g.check("the gradient for the injection", nodes, classes)?;
+        gradient.check("the gradient", columns, hidden, classes)?;
+        for unit in 0..hidden {
+            for class in 0..classes {
+                self.output_transposed.row_mut(class)[unit] = weights.output.row(unit)[class];
+            }
+        }
+        let (activation, isa) = (self.activation, isa_for(self.cpu.isa(), self.hidden.stride()));
+        let (hidden, output) = (&self.hidden, &self.output_transposed);
+        for_each_chunk(&self.cpu, &mut self.partials, |_, partial| {
+            isa.dispatch(Backward {
+                features: &features.matrix,
+                output,
+                activation,
+                dropout,
+                hidden,
+                f,
+                g,
+                partial,
+            });
+        });
+        self.add_up(gradient);
+        Ok(())
+    }
+
+    /// Adds the partial gradients in their order.
+    fn add_up(&self, gradient: &mut Encoder<T>) {
+        let stride = self.hidden.stride();
+        let isa = self.cpu.isa();
+        // Any division gives the same sums here; whole rows, some thousand numbers each.
+        let starts: Vec<usize> = (0..=self.shape.features).map(|row| row * stride).collect();
+        let chunks = divide_into(&starts, 16, 1 << 14);
+        let sums = Parts::new(gradient.hidden.padded_mut());
+        let mut nothing = vec![(); chunks.len()];
+        for_each_chunk(&self.cpu, &mut nothing, |k, ()| {
+            let span = starts[chunks[k].start]..starts[chunks[k].end];
+            // SAFETY: chunks are disjoint ranges of rows.
+            let sum = unsafe { sums.take(span.clone()) };
+            sum.fill(T::ZERO);
+            for partial in &self.partials {
+                isa.dispatch(Accumulate { sum, part: &partial.hidden.padded()[span.clone()] });
+            }
+        });
+        for small in [&mut gradient.hidden_bias, &mut gradient.output, &mut gradient.output_bias] {
+            small.fill(T::ZERO);
+        }
+        let add = |sum: &mut [T], part: &[T]| sum.iter_mut().zip(part).for_each(|(sum, &part)| *sum += part);
+        for partial in &self.partials {
+            add(gradient.hidden_bias.padded_mut(), partial.hidden_bias.padded());
+            add(gradient.output_bias.padded_mut(), partial.output_bias.padded());
+            for class in 0..self.shape.classes {
+                for (unit, &part) in partial.output_transposed.row(class).iter().enumerate() {
+                    gradient.output.row_mut(unit)[class] += part;
+                }
+            }
+        }
+    }
+}
+
+/// `sum += part`.
+struct Accumulate<'a, T> {
+    sum: &'a mut [T],
+    part: &'a [T],
+}
+
+impl<T: SimdReal> Vectorised<T> for Accumulate<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        for (sum, part) in self.sum.chunks_mut(V::N).zip(self.part.chunks(V::N)) {
+            (V::load_tail(sum) + V::load_tail(part)).store_tail(sum);
+        }
+    }
+}
+
+/// Calls `use_entries(columns, values, first)` with the entries of one row that are kept, some at a time; `first` says
+/// whether these are the row's first. Values are not scaled.
+#[inline(always)]
+fn kept_entries<T: SimdReal>(
+    matrix: &Csr<T>,
+    row: usize,
+    dropout: Option<Dropout>,
+    mut use_entries: impl FnMut(&[u32], &[T], bool),
+) {
+    let range = matrix.starts[row]..matrix.starts[row + 1];
+    let (columns, values) = (&matrix.columns[range.clone()], &matrix.values[range]);
+    let Some(dropout) = dropout.filter(|dropout| !dropout.is_none()) else {
+        return use_entries(columns, values, true);
+    };
+    let mut hashes = [0; BLOCK];
+    let mut kept_columns = [0; BLOCK];
+    let mut kept_values = [T::ZERO; BLOCK];
+    let mut first = true;
+    for (columns, values) in columns.chunks(BLOCK).zip(values.chunks(BLOCK)) {
+        dropout.hash_row(row as u32, columns, &mut hashes);
+        let mut kept = 0;
+        for ((&column, &value), &hash) in columns.iter().zip(values).zip(&hashes) {
+            // Written in any case, kept by moving on: no branch that could be guessed wrong.
+            kept_columns[kept] = column;
+            kept_values[kept] = value;
+            kept += usize::from(dropout.keeps_hash(hash));
+        }
+        use_entries(&kept_columns[..kept], &kept_values[..kept], first);
+        first = false;
+    }
+    if first {
+        use_entries(&[], &[], true);
+    }
+}
+
+/// A dropout's scale.
+fn scale_of<T: SimdReal>(dropout: Option<Dropout>) -> T {
+    T::from_f64(dropout.map_or(1.0, |dropout| dropout.scale()))
+}
+
+/// The vector of the first lanes of a slice that may be shorter than a vector.
+#[inline(always)]
+fn load_some<V: Lanes>(from: &[V::Elem]) -> V {
+    if from.len() >= V::N { V::load(from) } else { V::load_tail(from) }
+}
+
+struct Forward<'a, T: SimdReal> {
+    shape: Shape,
+    features: &'a Csr<T>,
+    weights: &'a Encoder<T>,
+    activation: OutputActivation,
+    dropout: Option<EncoderDropout>,
+    rows: Range<usize>,
+    hidden: &'a mut [T],
+    output: &'a mut [T],
+}
+
+impl<T: SimdReal> Vectorised<T> for Forward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        let Self { shape, features, weights, activation, dropout, rows, hidden, output } = self;
+        let (hidden_stride, stride) = (weights.hidden.stride(), weights.output.stride());
+        let gathered = Gathered::new(weights.hidden.padded(), hidden_stride);
+        let feature_dropout = dropout.map(|dropout| dropout.features);
+        let hidden_dropout = dropout.map(|dropout| dropout.hidden);
+        let scale = V::splat(scale_of(feature_dropout));
+        for row in rows.clone() {
+            let units = &mut hidden[(row - rows.start) * hidden_stride..][..hidden_stride];
+            kept_entries(features, row, feature_dropout, |columns, values, first| {
+                let range = (0, columns.len());
+                // SAFETY: features have checked columns, `W1` has a row for each, strides are whole vectors.
+                unsafe { gathered.row_product::<V>(columns, values, range, units, !first) };
+            });
+            for (at, bias) in (0..).step_by(V::N).zip(weights.hidden_bias.padded().chunks_exact(V::N)) {
+                let unit = V::load(&units[at..]).fma(scale, V::load(bias)).max(V::zero());
+                unit.store(&mut units[at..]);
+            }
+            if let Some(dropout) = hidden_dropout.filter(|dropout| !dropout.is_none()) {
+                drop_units(dropout, row, &mut units[..shape.hidden]);
+            }
+            let out = &mut output[(row - rows.start) * stride..][..stride];
+            output_layer::<V>(weights, activation, &units[..shape.hidden], shape.classes, out);
+        }
+    }
+}
+
+/// Drops hidden units of one node.
+#[inline(always)]
+fn drop_units<T: SimdReal>(dropout: Dropout, row: usize, units: &mut [T]) {
+    let scale = T::from_f64(dropout.scale());
+    let mut hashes = [0; BLOCK];
+    let mut numbers = [0; BLOCK];
+    for (block, units) in units.chunks_mut(BLOCK).enumerate() {
+        for (k, number) in numbers.iter_mut().enumerate() {
+            *number = (block * BLOCK + k) as u32;
+        }
+        dropout.hash_row(row as u32, &numbers[..units.len()], &mut hashes);
+        for (unit, &hash) in units.iter_mut().zip(&hashes) {
+            *unit *= if dropout.keeps_hash(hash) { scale } else { T::ZERO };
+        }
+    }
+}
+
+/// `out = activation(units W2 + b2)`, zero in the padding.
+#[inline(always)]
+fn output_layer<V: Lanes>(
+    weights: &Encoder<V::Elem>,
+    activation: OutputActivation,
+    units: &[V::Elem],
+    classes: usize,
+    out: &mut [V::Elem],
+) {
+    let stride = out.len();
+    let matrix = weights.output.padded();
+    for at in (0..stride).step_by(V::N) {
+        let width = V::N.min(stride - at);
+        let row = |unit: usize| load_some::<V>(&matrix[unit * stride + at..][..width]);
+        let mut sums =
+            [load_some::<V>(&weights.output_bias.padded()[at..][..width]), V::zero(), V::zero(), V::zero()];
+        let mut unit = 0;
+        while unit + 4 <= units.len() {
+            for (u, sum) in sums.iter_mut().enumerate() {
+                *sum = V::splat(units[unit + u]).fma(row(unit + u), *sum);
+            }
+            unit += 4;
+        }
+        for (unit, &value) in units.iter().enumerate().skip(unit) {
+            sums[0] = V::splat(value).fma(row(unit), sums[0]);
+        }
+        let sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        let value = match activation {
+            OutputActivation::Signed => sum,
+            OutputActivation::Relu => sum.max(V::zero()),
+            OutputActivation::Softplus => sum.softplus(),
+        };
+        let valid = (classes - at.min(classes)).min(V::N);
+        value.first(valid, V::zero()).store_tail(&mut out[at..at + width]);
+    }
+}
+
+struct Backward<'a, T: SimdReal> {
+    features: &'a Csr<T>,
+    /// `W2` transposed.
+    output: &'a NodeMatrix<T>,
+    activation: OutputActivation,
+    dropout: Option<EncoderDropout>,
+    hidden: &'a NodeMatrix<T>,
+    f: &'a NodeMatrix<T>,
+    g: &'a NodeMatrix<T>,
+    partial: &'a mut Partial<T>,
+}
+
+impl<T: SimdReal> Vectorised<T> for Backward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        let Self { features, output, activation, dropout, hidden, f, g, partial } = self;
+        let Partial { rows, hidden: gradient, hidden_bias, output_transposed, output_bias, scratch } =
+            partial;
+        for sum in [&mut *gradient, &mut *hidden_bias, &mut *output_transposed, &mut *output_bias] {
+            sum.padded_mut().fill(T::ZERO);
+        }
+        let stride = hidden.stride();
+        let (units_gradient, arriving) = (scratch.0.padded_mut(), scratch.1.row_mut(0));
+        let feature_dropout = dropout.map(|dropout| dropout.features);
+        let scale = scale_of::<T>(feature_dropout);
+        let hidden_scale = V::splat(scale_of(dropout.map(|dropout| dropout.hidden)));
+        for row in rows.clone() {
+            pull_activation(activation, f.row(row), g.row(row), arriving);
+            if arriving.iter().all(|&g| g == T::ZERO) {
+                continue;
+            }
+            for (sum, &g) in output_bias.padded_mut().iter_mut().zip(arriving.iter()) {
+                *sum += g;
+            }
+            let units = &hidden.padded()[row * stride..][..stride];
+            for at in (0..stride).step_by(V::N) {
+                let unit = V::load(&units[at..]);
+                let mut sum = V::zero();
+                for (class, &g) in arriving.iter().enumerate() {
+                    let (g, k) = (V::splat(g), class * stride + at);
+                    sum = g.fma(V::load(&output.padded()[k..]), sum);
+                    let total = &mut output_transposed.padded_mut()[k..];
+                    g.fma(unit, V::load(total)).store(total);
+                }
+                // Units that ReLU or dropout set to zero pass nothing on.
+                let pulled = V::select(V::zero().lt(unit), sum * hidden_scale, V::zero());
+                pulled.store(&mut units_gradient[at..]);
+                let total = &mut hidden_bias.padded_mut()[at..];
+                (V::load(total) + pulled).store(total);
+            }
+            kept_entries(features, row, feature_dropout, |columns, values, _| {
+                // SAFETY: features have checked columns and the gradient has a row for each.
+                unsafe { scatter::<V>(columns, values, scale, units_gradient, gradient.padded_mut()) };
+            });
+        }
+    }
+}
+
+/// The gradient before the output activation, from the activation's value.
+#[inline(always)]
+fn pull_activation<T: SimdReal>(activation: OutputActivation, f: &[T], g: &[T], pulled: &mut [T]) {
+    for ((pulled, &g), &f) in pulled.iter_mut().zip(g).zip(f) {
+        *pulled = match activation {
+            OutputActivation::Signed => g,
+            OutputActivation::Relu if f > T::ZERO => g,
+            OutputActivation::Relu => T::ZERO,
+            // f = ln(1 + e^x) has the slope 1 - e^-f.
+            OutputActivation::Softplus => g * (T::ONE - (-f).exp()),
+        };
+    }
+}
+
+/// `gradient[columns[k]] += scale * values[k] * row` for every entry.
+///
+/// # Safety
+/// Every column must be the number of a row of `gradient`, whose rows have the length of `row`, whole vectors.
+#[inline(always)]
+unsafe fn scatter<V: Lanes>(
+    columns: &[u32],
+    values: &[V::Elem],
+    scale: V::Elem,
+    row: &[V::Elem],
+    gradient: &mut [V::Elem],
+) {
+    let stride = row.len();
+    let mut at = 0;
+    // SAFETY: the caller's promise; blocks stay within a row.
+    unsafe {
+        while at + 4 * V::N <= stride {
+            scatter_block::<V, 4>(columns, values, scale, &row[at..], at, stride, gradient);
+            at += 4 * V::N;
+        }
+        while at + V::N <= stride {
+            scatter_block::<V, 1>(columns, values, scale, &row[at..], at, stride, gradient);
+            at += V::N;
+        }
+    }
+}
+
+/// # Safety
+/// As for `scatter`, for the `B` vectors from `at` on.
+#[inline(always)]
+unsafe fn scatter_block<V: Lanes, const B: usize>(
+    columns: &[u32],
+    values: &[V::Elem],
+    scale: V::Elem,
+    row: &[V::Elem],
+    at: usize,
+    stride: usize,
+    gradient: &mut [V::Elem],
+) {
+    let row: [V; B] = std::array::from_fn(|b| V::load(&row[b * V::N..]));
+    for (&column, &value) in columns.iter().zip(values) {
+        let start = column as usize * stride + at;
+        debug_assert!(start + B * V::N <= gradient.len());
+        // SAFETY: the caller's promise.
+        let sums = unsafe { std::slice::from_raw_parts_mut(gradient.as_mut_ptr().add(start), B * V::N) };
+        let value = V::splat(value * scale);
+        for (b, &row) in row.iter().enumerate() {
+            value.fma(row, V::load(&sums[b * V::N..])).store(&mut sums[b * V::N..]);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Propagation over graphs: fused passes over sparse matrices.
+//!
+//! [`Adjacency`] is a checked matrix, [`Propagation`] iterates a [`crate::GraphMap`] over it (equilibrium or unrolled,
+//! with gradients), [`Encoder`] is the two-layer network that makes injections out of sparse features, and [`Dropout`]
+//! decides entry by entry what a training step leaves out.
+//!
+//! All sums follow a division of the rows that depends on the matrix only: results have the same bits for any number of
+//! threads.
+
+mod adjacency;
+mod chunks;
+mod conjugate_gradient;
+mod dropout;
+mod encoder;
+mod node_matrix;
+mod passes;
+mod product;
+mod propagate;
+mod propagation;
+mod pull;
+mod residual;
+#[cfg(test)]
+mod tests;
+
+pub use adjacency::{Adjacency, Edges, ThinnedEdges};
+pub use dropout::Dropout;
+pub use encoder::{Encoder, EncoderDropout, EncoderPass, Features, OutputActivation};
+pub use node_matrix::NodeMatrix;
+pub use propagation::Propagation;

@@ -1,0 +1,240 @@
+//! Whole passes over the nodes: chunks on all threads, partial results merged in their order.
+
+use super::adjacency::{Edges, Entries};
+use super::chunks::{Parts, for_each_chunk};
+use super::product::isa_for;
+use super::propagate::{Constants, NormaliseColumns, Propagate, divisor};
+use super::pull::{Pull, TopCorrection, Tops};
+use crate::cpu::distance::Distance;
+use crate::cpu::simd::SimdReal;
+use crate::cpu::{Cpu, Isa};
+use crate::{GraphMap, GraphNorm, Measure};
+
+/// What the passes of one map over one graph need; allocated once.
+pub(crate) struct Passes<T: SimdReal> {
+    cpu: Cpu<T>,
+    isa: Isa,
+    pub constants: Constants<T>,
+    nodes: usize,
+    partials: Vec<Partial<T>>,
+    column_products: Vec<f64>,
+    tops: Tops,
+}
+
+/// What one chunk hands over.
+#[derive(Clone)]
+struct Partial<T> {
+    distance: Distance,
+    column_tops: Vec<T>,
+    column_products: Vec<f64>,
+}
+
+/// One step of a propagation: the image and what its gradient needs.
+pub(crate) struct Step<'a, T> {
+    pub image: &'a [T],
+    pub norms: &'a [T],
+    pub injection: &'a [T],
+}
+
+impl<T: SimdReal> Passes<T> {
+    pub fn new(
+        cpu: &Cpu<T>,
+        map: &GraphMap,
+        nodes: usize,
+        channels: usize,
+        stride: usize,
+        chunks: usize,
+    ) -> Self {
+        let partial = Partial {
+            distance: Distance::EMPTY,
+            column_tops: vec![T::ZERO; stride],
+            column_products: vec![0.0; stride],
+        };
+        Self {
+            cpu: cpu.clone(),
+            isa: isa_for(cpu.isa(), stride),
+            constants: Constants::new(map, channels, stride),
+            nodes,
+            partials: vec![partial; chunks],
+            column_products: vec![0.0; stride],
+            tops: Tops::default(),
+        }
+    }
+
+    /// Numbers that the norms of one state take.
+    pub fn norms_len(&self) -> usize {
+        match self.constants.norm {
+            None => 0,
+            Some(GraphNorm::Rows) => self.nodes,
+            Some(GraphNorm::Columns) => self.constants.stride,
+        }
+    }
+
+    /// Numbers in a state, with its padding.
+    pub fn state_len(&self) -> usize {
+        self.nodes * self.constants.stride
+    }
+
+    fn merged(&self, chunks: usize) -> Distance {
+        let mut total = Distance::EMPTY;
+        self.partials[..chunks].iter().for_each(|partial| total.merge(partial.distance));
+        total
+    }
+
+    /// `image = F(argument)`; `None` stands for a zero argument. The distance is that of argument and image.
+    pub fn forward(
+        &mut self,
+        edges: &Edges<'_, T>,
+        argument: Option<&[T]>,
+        injection: &[T],
+        image: &mut [T],
+        norms: &mut [T],
+        measure: Option<Measure>,
+    ) -> Distance {
+        let entries = edges.forward;
+        let chunks = entries.chunks;
+        let (constants, isa) = (self.constants, self.isa);
+        let row_norms = if constants.norm == Some(GraphNorm::Rows) { &mut *norms } else { &mut [] };
+        {
+            let (images, row_norms) = (Parts::new(image), Parts::new(row_norms));
+            for_each_chunk(&self.cpu, &mut self.partials[..chunks.len()], |k, partial| {
+                let rows = chunks[k].clone();
+                let normed = if constants.norm == Some(GraphNorm::Rows) { rows.clone() } else { 0..0 };
+                // SAFETY: chunks are disjoint ranges of rows.
+                let (image, row_norms) =
+                    unsafe { (images.take(constants.span(&rows)), row_norms.take(normed)) };
+                let column_tops = &mut partial.column_tops[..];
+                partial.distance = isa.dispatch(Propagate {
+                    constants,
+                    entries,
+                    rows,
+                    argument,
+                    injection,
+                    image,
+                    row_norms,
+                    column_tops,
+                    measure,
+                });
+            });
+        }
+        if constants.norm == Some(GraphNorm::Columns) {
+            norms.fill(T::ZERO);
+            for partial in &self.partials[..chunks.len()] {
+                norms.iter_mut().zip(&partial.column_tops).for_each(|(norm, &top)| *norm = norm.max(top));
+            }
+            norms.iter_mut().for_each(|norm| *norm = divisor(*norm));
+            let (images, norms) = (Parts::new(image), &*norms);
+            for_each_chunk(&self.cpu, &mut self.partials[..chunks.len()], |k, partial| {
+                let span = constants.span(&chunks[k]);
+                let argument = argument.map(|argument| &argument[span.clone()]);
+                // SAFETY: as above.
+                let image = unsafe { images.take(span) };
+                partial.distance =
+                    isa.dispatch(NormaliseColumns { constants, argument, image, norms, measure });
+            });
+        }
+        self.merged(chunks.len())
+    }
+
+    /// Prepares pulls back through this image.
+    pub fn prepare_pull(&mut self, image: &[T]) {
+        if self.constants.norm == Some(GraphNorm::Columns) {
+            self.tops.find(image, &self.constants);
+        }
+    }
+
+    /// `q = s' (d norm)^T ((1 - t) A^T after + arriving)`; the gradient for the injection is added to
+    /// `injection_gradient`. The distance is that of `after` and `q`. [`Passes::prepare_pull`] must have seen the image.
+    #[allow(clippy::too_many_arguments)] // the sides of a pull back
+    pub fn pull(
+        &mut self,
+        edges: &Edges<'_, T>,
+        step: &Step<'_, T>,
+        after: Option<&[T]>,
+        arriving: Option<&[T]>,
+        q: &mut [T],
+        mut injection_gradient: Option<&mut [T]>,
+        measure: Option<Measure>,
+    ) -> Distance {
+        let &Step { image, norms, injection } = step;
+        let constants = self.constants;
+        self.pull_chunks(
+            edges.backward,
+            constants,
+            step,
+            after,
+            arriving,
+            q,
+            injection_gradient.as_deref_mut(),
+            measure,
+        );
+        let chunks = edges.backward.chunks.len();
+        let mut distance = self.merged(chunks);
+        if constants.norm == Some(GraphNorm::Columns) {
+            self.column_products.fill(0.0);
+            for partial in &self.partials[..chunks] {
+                let sums = self.column_products.iter_mut().zip(&partial.column_products);
+                sums.for_each(|(sum, part)| *sum += part);
+            }
+            let products = &self.column_products[..];
+            distance.merge(self.tops.correct(TopCorrection {
+                constants,
+                image,
+                norms,
+                injection,
+                products,
+                after,
+                q,
+                injection_gradient,
+            }));
+        }
+        distance
+    }
+
+    /// `gradient += (1 - t) A^T after`; `scratch` is overwritten.
+    pub fn pull_start(&mut self, edges: &Edges<'_, T>, after: &[T], scratch: &mut [T], gradient: &mut [T]) {
+        let constants =
+            Constants { teleport: T::ONE, tanh: false, inner: false, norm: None, ..self.constants };
+        let step = Step { image: after, norms: &[], injection: after };
+        self.pull_chunks(edges.backward, constants, &step, Some(after), None, scratch, Some(gradient), None);
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn pull_chunks(
+        &mut self,
+        entries: Entries<'_, T>,
+        constants: Constants<T>,
+        step: &Step<'_, T>,
+        after: Option<&[T]>,
+        arriving: Option<&[T]>,
+        q: &mut [T],
+        injection_gradient: Option<&mut [T]>,
+        measure: Option<Measure>,
+    ) {
+        let &Step { image, norms, injection } = step;
+        let (isa, chunks) = (self.isa, entries.chunks);
+        let (qs, gradients) = (Parts::new(q), injection_gradient.map(Parts::new));
+        for_each_chunk(&self.cpu, &mut self.partials[..chunks.len()], |k, partial| {
+            let rows = chunks[k].clone();
+            let span = constants.span(&rows);
+            // SAFETY: chunks are disjoint ranges of rows.
+            let (q, injection_gradient) =
+                unsafe { (qs.take(span.clone()), gradients.as_ref().map(|gradients| gradients.take(span))) };
+            let column_products = &mut partial.column_products[..];
+            partial.distance = isa.dispatch(Pull {
+                constants,
+                entries,
+                rows,
+                after,
+                arriving,
+                image,
+                norms,
+                injection,
+                q,
+                injection_gradient,
+                column_products,
+                measure,
+            });
+        });
+    }
+}

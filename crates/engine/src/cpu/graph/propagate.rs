@@ -1,0 +1,182 @@
+//! One application of the map, `Z -> F(Z; f)`: sparse product, activation, injection, shift, normalisation and residual
+//! in one pass over the rows (two where columns are normalised, since their norms are known at the end only).
+
+use std::ops::Range;
+
+use super::adjacency::Entries;
+use super::product::Gathered;
+use super::residual::Residual;
+use crate::cpu::distance::Distance;
+use crate::cpu::isa::Vectorised;
+use crate::cpu::simd::{Lanes, SimdReal};
+use crate::{Activation, GraphMap, GraphNorm, Injection, Measure};
+
+/// A map's constants in the working precision.
+#[derive(Clone, Copy)]
+pub(crate) struct Constants<T> {
+    pub keep: T,
+    pub teleport: T,
+    pub shift: T,
+    pub tanh: bool,
+    pub inner: bool,
+    pub norm: Option<GraphNorm>,
+    pub channels: usize,
+    pub stride: usize,
+}
+
+impl<T: SimdReal> Constants<T> {
+    pub fn new(map: &GraphMap, channels: usize, stride: usize) -> Self {
+        Self {
+            keep: T::from_f64(1.0 - map.teleport),
+            teleport: T::from_f64(map.teleport),
+            shift: T::from_f64(map.shift),
+            tanh: map.activation == Activation::Tanh,
+            inner: map.injection == Injection::Inner,
+            norm: map.normalisation,
+            channels,
+            stride,
+        }
+    }
+
+    /// How many lanes of the vector that starts at `at` are channels; the rest is padding.
+    #[inline(always)]
+    pub fn valid<V: Lanes<Elem = T>>(&self, at: usize) -> usize {
+        (self.channels - at.min(self.channels)).min(V::N)
+    }
+
+    /// The part of the state that belongs to `rows`.
+    pub fn span(&self, rows: &Range<usize>) -> Range<usize> {
+        rows.start * self.stride..rows.end * self.stride
+    }
+
+    /// `s(u) + t f + shift` or `s(u + t f) + shift`, zero in the padding.
+    #[inline(always)]
+    fn image<V: Lanes<Elem = T>>(&self, product: V, injection: V, at: usize) -> V {
+        let injected = injection * V::splat(self.teleport);
+        let mut image = product * V::splat(self.keep);
+        if self.inner {
+            image = image + injected;
+        }
+        if self.tanh {
+            image = image.tanh();
+        }
+        if !self.inner {
+            image = image + injected;
+        }
+        (image + V::splat(self.shift)).first(self.valid::<V>(at), V::zero())
+    }
+}
+
+/// Norms of zero vectors are taken as one: zero stays zero.
+#[inline(always)]
+pub(crate) fn divisor<T: SimdReal>(norm: T) -> T {
+    if norm > T::ZERO { norm } else { T::ONE }
+}
+
+/// One chunk of an application.
+pub(crate) struct Propagate<'a, T> {
+    pub constants: Constants<T>,
+    pub entries: Entries<'a, T>,
+    pub rows: Range<usize>,
+    /// The argument, whole; `None` stands for zero.
+    pub argument: Option<&'a [T]>,
+    /// `f`, whole.
+    pub injection: &'a [T],
+    /// The rows of the image.
+    pub image: &'a mut [T],
+    /// The norms of these rows, where rows are normalised.
+    pub row_norms: &'a mut [T],
+    /// The largest absolute values of this chunk's columns, where columns are normalised.
+    pub column_tops: &'a mut [T],
+    pub measure: Option<Measure>,
+}
+
+impl<T: SimdReal> Vectorised<T> for Propagate<'_, T> {
+    type Output = Distance;
+
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) -> Distance {
+        let Self { constants, entries, rows, argument, injection, image, row_norms, column_tops, measure } =
+            self;
+        let stride = constants.stride;
+        // The image is not complete before its columns are normalised; the second pass measures.
+        let measure = measure.filter(|_| constants.norm != Some(GraphNorm::Columns) && argument.is_some());
+        let mut residual = Residual::<V>::new(measure);
+        column_tops.fill(T::ZERO);
+        let gathered = argument.map(|argument| Gathered::new(argument, stride));
+        for row in rows.clone() {
+            let out = &mut image[(row - rows.start) * stride..][..stride];
+            match &gathered {
+                // SAFETY: an adjacency's columns are numbers of nodes, the argument has a row for each node, and
+                // strides are multiples of the vector length (`isa_for`).
+                Some(gathered) => unsafe {
+                    let range = (entries.begin[row], entries.end[row]);
+                    gathered.row_product::<V>(entries.columns, entries.values, range, out, false);
+                },
+                None => out.fill(T::ZERO),
+            }
+            let injected = &injection[row * stride..][..stride];
+            let mut top = V::zero();
+            for at in (0..stride).step_by(V::N) {
+                let new = constants.image(V::load(&out[at..]), V::load(&injected[at..]), at);
+                top = top.max(new.abs());
+                new.store(&mut out[at..]);
+            }
+            match constants.norm {
+                None => {}
+                Some(GraphNorm::Rows) => {
+                    let norm = divisor(top.largest());
+                    row_norms[row - rows.start] = norm;
+                    for at in (0..stride).step_by(V::N) {
+                        (V::load(&out[at..]) / V::splat(norm)).store(&mut out[at..]);
+                    }
+                }
+                Some(GraphNorm::Columns) => {
+                    for at in (0..stride).step_by(V::N) {
+                        let new = V::load(&out[at..]).abs();
+                        V::load(&column_tops[at..]).max(new).store(&mut column_tops[at..]);
+                    }
+                }
+            }
+            if let (Some(_), Some(argument)) = (measure, argument) {
+                let old = &argument[row * stride..][..stride];
+                for at in (0..stride).step_by(V::N) {
+                    residual.add(V::load(&old[at..]), V::load(&out[at..]), constants.valid::<V>(at));
+                }
+            }
+        }
+        residual.finish()
+    }
+}
+
+/// Divides one chunk of an image by the norms of the columns, and measures.
+pub(crate) struct NormaliseColumns<'a, T> {
+    pub constants: Constants<T>,
+    /// The rows of the argument.
+    pub argument: Option<&'a [T]>,
+    /// The rows of the image.
+    pub image: &'a mut [T],
+    pub norms: &'a [T],
+    pub measure: Option<Measure>,
+}
+
+impl<T: SimdReal> Vectorised<T> for NormaliseColumns<'_, T> {
+    type Output = Distance;
+
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) -> Distance {
+        let Self { constants, argument, image, norms, measure } = self;
+        let stride = constants.stride;
+        let mut residual = Residual::<V>::new(measure.filter(|_| argument.is_some()));
+        for (row, out) in image.chunks_exact_mut(stride).enumerate() {
+            for at in (0..stride).step_by(V::N) {
+                let new = V::load(&out[at..]) / V::load(&norms[at..]);
+                new.store(&mut out[at..]);
+                if let Some(argument) = argument {
+                    residual.add(V::load(&argument[row * stride + at..]), new, constants.valid::<V>(at));
+                }
+            }
+        }
+        residual.finish()
+    }
+}
