@@ -1,6 +1,6 @@
 //! Datasets: read, check, split, standardise, fetch.
 //!
-//! Images come as bytes ([`images::ImageSet`]), graphs as compressed sparse rows. Every reader checks
+//! Images come as bytes ([`images::ImageSet`]), graphs as compressed sparse rows ([`graph::Csr`]). Every reader checks
 //! sizes and ranges before it allocates, names file and place when something is wrong, and never panics on any bytes.
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ pub mod cifar;
 pub mod csv;
 pub mod data_dir;
 pub mod error;
+pub mod graph;
 pub mod idx;
 pub mod image_dataset;
 pub mod image_folder;

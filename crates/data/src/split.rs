@@ -28,9 +28,9 @@ pub enum SplitRule {
 
 /// Three lists of indices, the rule and the seed they came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Split {
+pub struct Split<Rule = SplitRule> {
     /// The rule.
-    pub rule: SplitRule,
+    pub rule: Rule,
     /// The seed.
     pub seed: u64,
     /// Training indices.
@@ -84,7 +84,9 @@ impl Split {
         let (validation, test) = rest.split_at(sizes[1]);
         Ok(Split { rule, seed, train: train.to_vec(), validation: validation.to_vec(), test: test.to_vec() })
     }
+}
 
+impl<Rule> Split<Rule> {
     /// SHA-256 over the three lists, to record in a run and compare between machines.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();

@@ -1,0 +1,401 @@
+//! Graphs with node features and classes.
+//!
+//! A hypergraph becomes a graph by clique expansion: any two nodes of a hyperedge are joined. The published code gives
+//! such a pair the weight 1 however many hyperedges it shares, and removes self-loops before it adds one to each node;
+//! that is [`Multiplicity::Binary`], the default here. [`Multiplicity::Counted`] counts the shared hyperedges instead.
+
+mod adjacency;
+mod block_model;
+mod csr;
+pub mod edge_list;
+mod graph_split;
+mod hypergraph;
+pub mod karate;
+pub mod pickle;
+pub mod planetoid;
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+pub use adjacency::{EdgeReport, Multiplicity, adjacency, normalised};
+pub use block_model::BlockModel;
+pub use csr::Csr;
+pub use graph_split::{GraphSplitRule, LABELLED_SHARES, LabelledShares};
+pub use hypergraph::Hypergraph;
+
+use crate::csv::Table;
+use crate::data_dir;
+use crate::error::{DataError, Place, Result};
+use crate::npz::Npz;
+use crate::source;
+
+/// Text files of a graph are at most this long.
+const MAX_TEXT: u64 = 1 << 33;
+
+/// Node lists that come with a data set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GivenSplit {
+    /// Labelled nodes.
+    pub train: Vec<u32>,
+    /// Validation nodes; may be empty.
+    pub validation: Vec<u32>,
+    /// Test nodes.
+    pub test: Vec<u32>,
+}
+
+/// A graph with node features, classes and the splits that come with it.
+///
+/// ```
+/// use subdeq_data::graph::{GraphDataset, GraphSplitRule};
+/// let karate = GraphDataset::load("karate", None).unwrap();
+/// assert_eq!((karate.nodes(), karate.report.edges, karate.classes), (34, 78, 2));
+/// let a = karate.propagation().unwrap();
+/// assert_eq!(a.nnz(), 2 * 78 + 34);
+/// let split = karate.split(GraphSplitRule::GivenAsIs { index: 0 }, 0).unwrap();
+/// assert_eq!(split.train, [0, 33]);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct GraphDataset {
+    /// The name asked for, or the folder.
+    pub name: String,
+    /// Where it came from.
+    pub origin: String,
+    /// Symmetric adjacency, no self-loops, rows sorted.
+    pub adjacency: Csr,
+    /// What was merged or left out on the way.
+    pub report: EdgeReport,
+    /// One row per node.
+    pub features: Csr,
+    /// One class per node.
+    pub labels: Vec<u32>,
+    /// The number of classes.
+    pub classes: usize,
+    /// Splits that come with the data.
+    pub given_splits: Vec<GivenSplit>,
+}
+
+/// What a data set is put together from.
+struct GraphParts {
+    edges: Vec<(u32, u32)>,
+    multiplicity: Multiplicity,
+    features: Option<Csr>,
+    labels: Vec<u32>,
+    classes: Option<usize>,
+    given: Vec<GivenSplit>,
+}
+
+/// The graphs known by name.
+pub const GRAPH_NAMES: &[&str] = &[
+    "karate",
+    "cora-cit",
+    "cora-author",
+    "citeseer",
+    "dblp",
+    "pubmed",
+    "planetoid-cora",
+    "planetoid-citeseer",
+    "planetoid-pubmed",
+];
+
+impl GraphDataset {
+    /// Loads a graph by name (see [`GRAPH_NAMES`]) or from a folder. `data_dir` is the user's `--data-dir`.
+    pub fn load(name: &str, data_dir: Option<&Path>) -> Result<Self> {
+        Self::load_with(name, data_dir, Multiplicity::Binary)
+    }
+
+    /// The same with a choice of what repeated edges weigh.
+    pub fn load_with(name: &str, data_dir: Option<&Path>, multiplicity: Multiplicity) -> Result<Self> {
+        if name == "karate" {
+            return karate_club();
+        }
+        if let Some(planetoid_name) = name.strip_prefix("planetoid-").filter(|_| GRAPH_NAMES.contains(&name))
+        {
+            return planetoid::load(&data_dir::find("planetoid", data_dir)?, planetoid_name);
+        }
+        if GRAPH_NAMES.contains(&name) {
+            let folder = data_dir::find(&format!("graphs/{name}"), data_dir)?;
+            return Self::from_folder(&folder, name, multiplicity);
+        }
+        let folder = Path::new(name);
+        if folder.is_dir() {
+            return Self::from_folder(folder, name, multiplicity);
+        }
+        Err(DataError::request(
+            format!("'{name}' is neither a known graph nor a folder"),
+            format!("use one of {} or the path of a folder", GRAPH_NAMES.join(", ")),
+        ))
+    }
+
+    /// Loads the graph of a folder: `hyperedges-*.txt` with `node-labels-*.txt` (ids and classes from 1), or `graph.npz`,
+    /// or `edges.txt` / `edges.csv` with `labels.txt` (ids and classes from 0); features in `features.npz` (SciPy CSR) or
+    /// `features.csv`, one-hot if there are none; `splits.json` if there is one.
+    pub fn from_folder(folder: &Path, name: &str, multiplicity: Multiplicity) -> Result<Self> {
+        let origin = folder.display().to_string();
+        let parts = if let Some(path) = file_like(folder, "hyperedges-", ".txt")? {
+            hypergraph_parts(folder, &path, multiplicity)?
+        } else if folder.join("graph.npz").exists() {
+            npz_parts(&folder.join("graph.npz"), multiplicity)?
+        } else if let Some(path) =
+            ["edges.txt", "edges.csv"].map(|f| folder.join(f)).into_iter().find(|p| p.exists())
+        {
+            edge_list_parts(folder, &path, multiplicity)?
+        } else {
+            return Err(DataError::Missing {
+                what: "graph".to_owned(),
+                searched: vec![folder.to_path_buf()],
+                remedy: "the folder should hold hyperedges-NAME.txt and node-labels-NAME.txt, or graph.npz, or edges.txt and \
+                         labels.txt; and features.npz or features.csv"
+                    .to_owned(),
+            });
+        };
+        Self::assemble(name, &origin, parts)
+    }
+
+    fn assemble(name: &str, origin: &str, parts: GraphParts) -> Result<Self> {
+        let nodes = parts.labels.len();
+        let wrong = |problem: String| {
+            DataError::malformed(origin, Place::Whole, problem, "check that the files belong together")
+        };
+        if nodes == 0 {
+            return Err(wrong("the graph has no nodes".to_owned()));
+        }
+        let features = parts.features.unwrap_or_else(|| Csr::identity(nodes));
+        if features.rows() != nodes {
+            return Err(wrong(format!("{} rows of features but {nodes} labels", features.rows())));
+        }
+        let found = parts.labels.iter().max().map_or(0, |&label| label as usize + 1);
+        let classes = parts.classes.unwrap_or(found);
+        if found > classes {
+            return Err(wrong(format!("a label {} with {classes} classes", found - 1)));
+        }
+        for (i, split) in parts.given.iter().enumerate() {
+            let lists = [&split.train, &split.validation, &split.test];
+            if let Some(node) = lists.into_iter().flatten().find(|&&node| node as usize >= nodes) {
+                return Err(wrong(format!("split {i} has the node {node}, there are {nodes}")));
+            }
+        }
+        let (adjacency, report) = adjacency(origin, nodes, &parts.edges, parts.multiplicity)?;
+        Ok(GraphDataset {
+            name: name.to_owned(),
+            origin: origin.to_owned(),
+            adjacency,
+            report,
+            features,
+            labels: parts.labels,
+            classes,
+            given_splits: parts.given,
+        })
+    }
+
+    /// The number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// D^-1/2 (A + I) D^-1/2, the matrix the models propagate with.
+    pub fn propagation(&self) -> Result<Csr> {
+        normalised(&self.adjacency)
+    }
+}
+
+fn karate_club() -> Result<GraphDataset> {
+    // The usual task: only the two leaders are known.
+    let given = GivenSplit { train: vec![0, 33], validation: Vec::new(), test: (1..33).collect() };
+    let parts = GraphParts {
+        edges: karate::EDGES.to_vec(),
+        multiplicity: Multiplicity::Binary,
+        features: None,
+        labels: karate::FACTIONS.to_vec(),
+        classes: Some(2),
+        given: vec![given],
+    };
+    GraphDataset::assemble("karate", "inside the program", parts)
+}
+
+/// The first file of a folder, by name, with this beginning and end.
+fn file_like(folder: &Path, start: &str, end: &str) -> Result<Option<PathBuf>> {
+    let mut found: Option<PathBuf> = None;
+    for entry in std::fs::read_dir(folder).map_err(DataError::io("list", folder))? {
+        let path = entry.map_err(DataError::io("list", folder))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(start) && name.ends_with(end) && found.as_ref().is_none_or(|f| path < *f) {
+            found = Some(path);
+        }
+    }
+    Ok(found)
+}
+
+fn text(path: &Path) -> Result<String> {
+    let bytes = source::open(path)?.rest(MAX_TEXT)?;
+    String::from_utf8(bytes).map_err(|e| {
+        let place = Place::Byte(e.utf8_error().valid_up_to() as u64);
+        DataError::malformed(&path.display().to_string(), place, "is not text", "save the file as plain text")
+    })
+}
+
+/// One class per line; `first` is the smallest.
+fn labels(path: &Path, first: u32) -> Result<Vec<u32>> {
+    let parse = |(i, line): (usize, &str)| {
+        let label = line.trim().parse::<u32>().ok().and_then(|label| label.checked_sub(first));
+        label.filter(|&label| label < 1 << 24).ok_or_else(|| {
+            let shown: String = line.chars().take(40).collect();
+            let problem = format!("'{shown}' is not a class from {first}");
+            DataError::malformed(
+                &path.display().to_string(),
+                Place::Line(i as u64 + 1),
+                problem,
+                "write one class per line",
+            )
+        })
+    };
+    text(path)?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(parse).collect()
+}
+
+fn features(folder: &Path) -> Result<Option<Csr>> {
+    let (sparse, dense) = (folder.join("features.npz"), folder.join("features.csv"));
+    if sparse.exists() {
+        let name = sparse.display().to_string();
+        return Csr::from_npz(&Npz::read(&sparse)?, "", &name).map(Some);
+    }
+    if dense.exists() {
+        let table = Table::read(&dense)?;
+        let values: Vec<f32> = table.values.iter().map(|&v| v as f32).collect();
+        return Csr::from_dense(&dense.display().to_string(), table.rows(), table.columns, &values).map(Some);
+    }
+    Ok(None)
+}
+
+fn hypergraph_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> Result<GraphParts> {
+    // `labels-all-NAME.txt` completes a label file that is too short (CiteSeer's has 3306 of 3312 lines).
+    let label_file = match file_like(folder, "labels-all-", ".txt")? {
+        Some(path) => Some(path),
+        None => file_like(folder, "node-labels-", ".txt")?,
+    };
+    let Some(label_file) = label_file else {
+        let searched = vec![folder.join("node-labels-NAME.txt")];
+        let remedy = "write one class per line, from 1".to_owned();
+        return Err(DataError::Missing { what: "label file".to_owned(), searched, remedy });
+    };
+    let labels = labels(&label_file, 1)?;
+    let name = path.display().to_string();
+    let hypergraph = Hypergraph::parse(&text(path)?, labels.len(), &name)?;
+    let given = given_splits(&folder.join("splits.json"), labels.len())?;
+    let edges = hypergraph.clique_pairs(&name)?;
+    Ok(GraphParts { edges, multiplicity, features: features(folder)?, labels, classes: None, given })
+}
+
+fn edge_list_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> Result<GraphParts> {
+    let labels = labels(&folder.join("labels.txt"), 0)?;
+    let edges = edge_list::parse(&text(path)?, &path.display().to_string())?;
+    let given = given_splits(&folder.join("splits.json"), labels.len())?;
+    Ok(GraphParts { edges, multiplicity, features: features(folder)?, labels, classes: None, given })
+}
+
+/// `labels`, and either `edges` (E x 2) or a CSR matrix `adj_data`, `adj_indices`, `adj_indptr`, `adj_shape`; features as a
+/// dense array `features` or a CSR matrix `attr_data`, ..; none of them: one-hot.
+fn npz_parts(path: &Path, multiplicity: Multiplicity) -> Result<GraphParts> {
+    let npz = Npz::read(path)?;
+    let name = path.display().to_string();
+    let wrong = |field: &str, problem: String| {
+        DataError::malformed(
+            &name,
+            Place::Field(field.to_owned()),
+            problem,
+            "save edges as E x 2, features as N x F",
+        )
+    };
+    let narrow = |value: usize, field: &str| {
+        u32::try_from(value).map_err(|_| wrong(field, format!("{value} is too large")))
+    };
+    let labels = npz
+        .get("labels")?
+        .to_usize()?
+        .into_iter()
+        .map(|l| narrow(l, "labels"))
+        .collect::<Result<Vec<u32>>>()?;
+    let mut edges = Vec::new();
+    if npz.contains("edges") {
+        let array = npz.get("edges")?;
+        if array.shape().len() != 2 || array.shape()[1] != 2 {
+            return Err(wrong("edges", format!("has the shape {:?}", array.shape())));
+        }
+        for pair in array.to_usize()?.chunks_exact(2) {
+            edges.push((narrow(pair[0], "edges")?, narrow(pair[1], "edges")?));
+        }
+    } else {
+        let matrix = Csr::from_npz(&npz, "adj_", &name)?;
+        for i in 0..matrix.rows() {
+            // Either triangle is enough; an entry in both is one edge, not two.
+            let row = matrix.row(i).0.iter().map(|&j| (narrow(i, "adj_shape"), j));
+            for (i, j) in row {
+                let i = i?;
+                edges.push((i.min(j), i.max(j)));
+            }
+        }
+        edges.sort_unstable();
+        edges.dedup();
+    }
+    let features = if npz.contains("features") {
+        let array = npz.get("features")?;
+        let &[rows, columns] = array.shape() else {
+            return Err(wrong("features", format!("has the shape {:?}", array.shape())));
+        };
+        Some(Csr::from_dense(&name, rows, columns, &array.to_f32()?)?)
+    } else if npz.contains("attr_data") {
+        Some(Csr::from_npz(&npz, "attr_", &name)?)
+    } else {
+        None
+    };
+    Ok(GraphParts { edges, multiplicity, features, labels, classes: None, given: Vec::new() })
+}
+
+/// The layout of `splits.json`.
+#[derive(Deserialize)]
+struct SplitsFile {
+    num_nodes: usize,
+    #[serde(default)]
+    index_base: u32,
+    train: std::collections::BTreeMap<u32, Vec<u32>>,
+}
+
+/// The splits given with a graph: the labelled nodes of each; all others are test nodes.
+fn given_splits(path: &Path, nodes: usize) -> Result<Vec<GivenSplit>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    parse_splits(&text(path)?, nodes, &path.display().to_string())
+}
+
+pub(crate) fn parse_splits(text: &str, nodes: usize, name: &str) -> Result<Vec<GivenSplit>> {
+    let wrong = |place: Place, problem: String| {
+        DataError::malformed(name, place, problem, "check that it belongs to this graph")
+    };
+    let file: SplitsFile = serde_json::from_str(text)
+        .map_err(|e| wrong(Place::Line(e.line() as u64), format!("is not readable ({e})")))?;
+    if file.num_nodes != nodes {
+        return Err(wrong(
+            Place::Field("num_nodes".into()),
+            format!("is {}, the graph has {nodes} nodes", file.num_nodes),
+        ));
+    }
+    let mut splits = Vec::new();
+    for (key, ids) in file.train {
+        let mut labelled = vec![false; nodes];
+        let mut train = Vec::with_capacity(ids.len());
+        for id in ids {
+            let node = id.checked_sub(file.index_base).filter(|&node| (node as usize) < nodes);
+            let Some(node) = node else {
+                return Err(wrong(
+                    Place::Field(format!("split {key}")),
+                    format!("node id {id} is out of range"),
+                ));
+            };
+            labelled[node as usize] = true;
+            train.push(node);
+        }
+        let test = (0..nodes as u32).filter(|&node| !labelled[node as usize]).collect();
+        splits.push(GivenSplit { train, validation: Vec::new(), test });
+    }
+    Ok(splits)
+}
