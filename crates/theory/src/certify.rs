@@ -21,9 +21,9 @@ pub const DENSE_LIMIT: usize = 1024;
 const WARM_ROUNDS: usize = 3;
 const COLD_ROUNDS: usize = 60;
 /// Secant tests need the fixed points within this of the anchor (in preactivations), see [`secant::INFLATION`].
-const SECANT_REACH: f64 = 4e-10;
+pub(crate) const SECANT_REACH: f64 = 2e-10;
 /// The margin asked of T3 with secant slopes, which bounds how far a fixed point can be from the anchor.
-const SECANT_MARGIN: f64 = 1e-6;
+pub(crate) const SECANT_MARGIN: f64 = 1e-6;
 
 /// Why tests that give uniqueness alone are not tried for a power: there is no operator splitting for it, and plain
 /// iteration may cycle around the one fixed point (E8), so the promise would be of no use.

@@ -22,6 +22,7 @@ pub mod monotone;
 mod newton;
 mod normalised;
 pub mod operator;
+pub mod recheck;
 mod refute;
 mod response;
 pub mod robustness;

@@ -504,6 +504,12 @@ impl Conv {
 }
 
 impl Graph {
+    /// The neighbours of a node with the weights of their edges.
+    pub fn neighbours(&self, node: usize) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let row = self.offsets[node]..self.offsets[node + 1];
+        self.neighbours[row.clone()].iter().copied().zip(self.weights[row].iter().copied())
+    }
+
     /// Features per node.
     #[must_use]
     pub fn columns(&self) -> usize {

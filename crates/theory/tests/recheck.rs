@@ -1,0 +1,244 @@
+//! Serialise, read back, check again: every kind of certificate passes against its weights and fails once it, or they, are
+//! tampered with.
+
+use proptest::prelude::*;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use subdeq_theory::activation::Activation;
+use subdeq_theory::certificate::{Certificate, Domain, Evidence, Refutation, Scope, Theorem, Verdict};
+use subdeq_theory::certify::Certifier;
+use subdeq_theory::map::{Groups, Injection, Layout, MapSpec, Normalisation, PNorm};
+use subdeq_theory::monotone;
+use subdeq_theory::operator::{Operator, Padding};
+
+fn gaussian(n: usize, gain: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
+    let scale = gain / (n as f64).sqrt();
+    (0..n * n).map(|_| scale * (0..12).map(|_| rng.random_range(-0.5..0.5)).sum::<f64>()).collect()
+}
+
+fn through_json(certificate: &Certificate) -> Certificate {
+    let text = serde_json::to_string(certificate).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A smaller factor is a lie as soon as the proof is tight; so is a test with other weights.
+fn tampered(certificate: &Certificate) -> Vec<Certificate> {
+    let mut lies = Vec::new();
+    let Verdict::Proven { theorem, factor, metric, picard_converges, evidence } = &certificate.verdict else {
+        return lies;
+    };
+    let with = |factor: Option<f64>, evidence: Evidence| Certificate {
+        verdict: Verdict::Proven {
+            theorem: *theorem,
+            factor,
+            metric: metric.clone(),
+            picard_converges: *picard_converges,
+            evidence,
+        },
+        ..certificate.clone()
+    };
+    if let Some(c) = factor {
+        lies.push(with(Some(0.5 * c), evidence.clone()));
+        lies.push(with(Some(1.0), evidence.clone()));
+    }
+    match evidence {
+        Evidence::Closing { domain, weights } if !weights.is_empty() => {
+            let mut negative = weights.clone();
+            negative[0] = -negative[0];
+            lies.push(with(*factor, Evidence::Closing { domain: *domain, weights: negative }));
+        }
+        Evidence::Secant { steps, anchor, slopes, weights } => {
+            let elsewhere: Vec<f64> = anchor.iter().map(|x| x + 1e-3).collect();
+            let smaller: Vec<f64> = slopes.iter().map(|s| 0.5 * s).collect();
+            let evidence = |anchor: Vec<f64>, slopes: Vec<f64>| Evidence::Secant {
+                steps: *steps,
+                anchor,
+                slopes,
+                weights: weights.clone(),
+            };
+            lies.push(with(*factor, evidence(elsewhere, slopes.clone())));
+            lies.push(with(*factor, evidence(anchor.clone(), smaller)));
+        }
+        Evidence::Splitting { margin, lipschitz, step, factor: k } => {
+            let evidence =
+                |margin, lipschitz, factor| Evidence::Splitting { margin, lipschitz, step: *step, factor };
+            lies.push(with(None, evidence(1.01 * margin + 0.01, *lipschitz, *k)));
+            lies.push(with(None, evidence(*margin, 0.9 * lipschitz, *k)));
+            lies.push(with(None, evidence(*margin, *lipschitz, 0.9 * k)));
+        }
+        _ => {}
+    }
+    lies
+}
+
+fn assert_honest(certificate: &Certificate, weights: &Operator) {
+    let read = through_json(certificate);
+    assert_eq!(&read, certificate);
+    if let Err(error) = read.recheck(weights) {
+        panic!("{error}\n{certificate}\n{certificate:?}");
+    }
+    for lie in tampered(certificate) {
+        assert!(lie.recheck(weights).is_err(), "a lie passed: {lie:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn certificates_of_random_layers_pass_and_their_forgeries_fail(
+        n in 1usize..14,
+        gain in 0.05f64..2.5,
+        seed in any::<u64>(),
+        softsign in any::<bool>(),
+        inner in any::<bool>(),
+    ) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let w = Operator::dense(n, gaussian(n, gain, &mut rng)).unwrap();
+        let y: Vec<f64> = (0..n).map(|_| rng.random_range(0.0..2.0)).collect();
+        let map = MapSpec {
+            injection: if inner { Injection::Inner } else { Injection::Outer },
+            ..MapSpec::single(if softsign { Activation::Softsign } else { Activation::Tanh }, 1.2)
+        };
+        let mut certifier = Certifier::new();
+        assert_honest(&certifier.all_inputs(&map, &w).unwrap(), &w);
+        assert_honest(&certifier.sample(&map, &w, &y).unwrap(), &w);
+        assert_honest(&certifier.input_set(&map, &w, &y).unwrap(), &w);
+    }
+
+    #[test]
+    fn every_closing_test_passes_its_recheck(n in 2usize..10, gain in 0.2f64..1.6, seed in any::<u64>()) {
+        use Theorem::*;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let w = Operator::dense(n, gaussian(n, gain, &mut rng)).unwrap();
+        let y: Vec<f64> = (0..n).map(|_| rng.random_range(0.0..2.0)).collect();
+        let map = MapSpec::single(Activation::Tanh, 1.2);
+        let boxed = [
+            WeightedSup, WeightedTwoNorm, DiagonalStability, SlopeInterval, LogJacobian,
+            SecantWeightedSup, SecantTwoNorm, SecantDiagonalStability,
+        ];
+        let mut certifier = Certifier::new();
+        for theorem in boxed {
+            for steps in [0, 5, 50] {
+                let scope = Scope::Sample { y: y.clone() };
+                let domain = Domain::Propagated { steps };
+                if let Some(found) = certifier.close(&map, &w, &scope, domain, theorem).unwrap() {
+                    assert_honest(&found, &w);
+                }
+            }
+        }
+        for theorem in &boxed[..3] {
+            let found = certifier.close(&map, &w, &Scope::AllInputs, Domain::Everywhere, *theorem).unwrap();
+            if let Some(found) = found {
+                assert_honest(&found, &w);
+            }
+        }
+    }
+
+    #[test]
+    fn normalised_certificates_pass(n in 2usize..8, gain in 0.05f64..0.6, p in 0usize..3, seed in any::<u64>()) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let w = Operator::dense(n, gaussian(n, gain, &mut rng)).unwrap();
+        let y: Vec<f64> = (0..n).map(|_| rng.random_range(0.0..1.0)).collect();
+        let norm = [PNorm::Inf, PNorm::Finite(1.0), PNorm::Finite(2.0)][p];
+        for groups in [Groups::WholeVector, Groups::Blocks { size: 2 }] {
+            let map = MapSpec {
+                normalisation: Some(Normalisation::new(norm, groups)),
+                ..MapSpec::single(Activation::Tanh, 1.603)
+            };
+            assert_honest(&Certifier::new().sample(&map, &w, &y).unwrap(), &w);
+        }
+    }
+
+    #[test]
+    fn monotone_certificates_pass(n in 1usize..12, scale in 0.1f64..3.0, margin in 0.05f64..0.8, seed in any::<u64>()) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let map = MapSpec::named("monotone", Layout::Dense).unwrap();
+        let v = Operator::dense(n, gaussian(n, scale, &mut rng)).unwrap();
+        let (w, _) = monotone::shifted(&v, margin).unwrap();
+        let certificate = Certifier::new().all_inputs(&map, &w).unwrap();
+        prop_assert!(certificate.verdict.is_proven());
+        assert_honest(&certificate, &w);
+        let (a, b) = (gaussian(n, scale, &mut rng), gaussian(n, scale, &mut rng));
+        let w = monotone::from_factors(n, margin, &a, &b).unwrap();
+        let certificate = Certifier::new().all_inputs(&map, &w).unwrap();
+        prop_assert!(certificate.verdict.is_proven());
+        assert_honest(&certificate, &w);
+    }
+}
+
+#[test]
+fn convolutions_pass_by_channels_frequencies_and_boxes() {
+    let map = MapSpec::single(Activation::Tanh, 1.2);
+    let monotone = MapSpec::named("monotone", Layout::Conv).unwrap();
+    let mut seen = std::collections::HashSet::new();
+    for seed in 0..60 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let scale = rng.random_range(0.02..0.35);
+        let kernel: Vec<f64> = (0..2 * 2 * 9).map(|_| rng.random_range(-scale..scale)).collect();
+        let padding = if seed % 2 == 0 { Padding::Zero } else { Padding::Circular };
+        let w = Operator::conv(2, 4, 5, padding, kernel).unwrap();
+        let y: Vec<f64> = (0..w.len()).map(|_| rng.random_range(0.0..2.0)).collect();
+        let (shifted, _) = monotone::shifted(&w, 0.3).unwrap();
+        for (certificate, w) in [
+            (Certifier::proofs_only().all_inputs(&map, &w).unwrap(), &w),
+            (Certifier::proofs_only().sample(&map, &w, &y).unwrap(), &w),
+            (Certifier::proofs_only().all_inputs(&monotone, &shifted).unwrap(), &shifted),
+        ] {
+            if let Verdict::Proven { theorem, .. } = certificate.verdict {
+                seen.insert(theorem);
+            }
+            assert_honest(&certificate, w);
+        }
+    }
+    for theorem in
+        [Theorem::WeightedSup, Theorem::WeightedTwoNorm, Theorem::DiagonalStability, Theorem::Monotone]
+    {
+        assert!(seen.contains(&theorem), "{theorem} was never used: {seen:?}");
+    }
+}
+
+#[test]
+fn weights_that_break_the_proof_are_noticed() {
+    let map = MapSpec::single(Activation::Tanh, 1.2);
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    // Rank one, balanced: several fixed points for equal inputs.
+    let sign = |k: usize| if (k / 6 + k % 6) % 2 == 0 { 1.0 } else { -1.0 };
+    let several = Operator::dense(6, (0..36).map(sign).collect()).unwrap();
+    assert!(Certifier::new().sample(&map, &several, &[0.3; 6]).unwrap().verdict.is_refuted());
+    for gain in [0.2, 0.6, 1.0] {
+        let w = Operator::dense(6, gaussian(6, gain, &mut rng)).unwrap();
+        let certificate = Certifier::new().sample(&map, &w, &[0.3; 6]).unwrap();
+        assert!(certificate.verdict.is_proven());
+        assert!(certificate.recheck(&several).is_err());
+        let other_size = Operator::dense(5, vec![0.0; 25]).unwrap();
+        assert!(certificate.recheck(&other_size).is_err());
+    }
+    // By form: a single negative weight voids the proof for nonnegative weights.
+    let nonnegative = Operator::dense(2, vec![3.0, 1.0, 2.0, 5.0]).unwrap();
+    let certificate = Certifier::new().all_inputs(&map, &nonnegative).unwrap();
+    assert_honest(&certificate, &nonnegative);
+    assert!(certificate.recheck(&Operator::dense(2, vec![3.0, -1.0, 2.0, 5.0]).unwrap()).is_err());
+}
+
+#[test]
+fn refutations_pass_and_forged_fixed_points_fail() {
+    let map = MapSpec::single(Activation::Tanh, 1.2);
+    let w = Operator::dense(2, vec![1.0, -1.0, -1.0, 1.0]).unwrap();
+    let certificate = Certifier::new().all_inputs(&map, &w).unwrap();
+    assert_honest(&certificate, &w);
+    let Verdict::Refuted { witness: Refutation::FixedPoints { y, points, radii } } = &certificate.verdict
+    else {
+        panic!("{certificate}");
+    };
+    let forged = |points: Vec<Vec<f64>>, radii: Vec<f64>| Certificate {
+        verdict: Verdict::Refuted { witness: Refutation::FixedPoints { y: y.clone(), points, radii } },
+        ..certificate.clone()
+    };
+    let twice = vec![points[0].clone(), points[0].clone()];
+    assert!(forged(twice, radii[..2].to_vec()).recheck(&w).is_err());
+    let moved = points.iter().map(|p| p.iter().map(|x| x + 1e-3).collect()).collect();
+    assert!(forged(moved, radii.clone()).recheck(&w).is_err());
+    let mild = Operator::dense(2, vec![0.1, -0.1, -0.1, 0.1]).unwrap();
+    assert!(certificate.recheck(&mild).is_err());
+}
