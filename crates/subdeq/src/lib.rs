@@ -1,2 +1,51 @@
 //! Deep equilibrium layers whose fixed point is provably unique.
+//!
+//! An equilibrium layer returns the solution of `z = F(z; y)`. It is made of orthogonal values: a map, a solver, a
+//! stopping rule, an adjoint.
+//!
+//! ```
+//! use rand::SeedableRng;
+//! use subdeq::map::SplitSign;
+//! use subdeq::{Activation, Anderson, Equilibrium, Scope, Stopping};
+//!
+//! let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);
+//! let mut layer = Equilibrium::dense(87)
+//!     .map(SplitSign::new(Activation::Softsign, 1.2)) // z = s(W+ z) - s(W- z) + y + 1.2: unique for every W
+//!     .solver(Anderson::default())
+//!     .stopping(Stopping::certified(1e-4))
+//!     .build(&mut rng)?;
+//! let y = vec![0.5; 4 * 87];
+//! let solution = layer.solve(&y)?.require_converged()?;
+//! assert!(solution.samples.iter().all(|s| s.error_bound.unwrap().value <= 1e-4));
+//! assert!(layer.certify(Scope::AllInputs)?.verdict.is_proven());
+//! # Ok::<(), subdeq::Error>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod builder;
+mod equilibrium;
+mod error;
+mod error_bound;
+mod init;
+pub mod map;
+mod parametrisation;
+mod solution;
+mod solver;
+mod theory;
+
+pub use builder::EquilibriumBuilder;
+pub use equilibrium::{Equilibrium, Parameter};
+pub use error::{Error, Result};
+pub use error_bound::{BoundMetric, ErrorBound};
+pub use init::Init;
+pub use parametrisation::Parametrisation;
+pub use solution::{SampleSolution, Solution};
+pub use solver::{
+    Adjoint, Anderson, Broyden, ForwardBackward, PeacemanRachford, Picard, Rule, Solver, Stopping,
+};
+pub use subdeq_engine::{
+    Activation, Cpu, Device, Form, Injection, Map, Network, Operator, Outcome, PNorm, Padding, Real,
+    SampleReport,
+};
+pub use subdeq_theory::certificate::{Certificate, Scope, Verdict};
+pub use subdeq_theory::map::Layout;

@@ -1,0 +1,68 @@
+//! What the test matrices share: every map, dense and convolutional, small enough for finite differences.
+#![allow(dead_code)] // each test file uses its part
+
+use std::sync::Arc;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use subdeq::map::{Architecture, Divisive, Excitatory, Monotone, RowSigned, SplitSign, SubDeq};
+use subdeq::{Activation, Cpu, Equilibrium, EquilibriumBuilder, Layout, PNorm, Real};
+
+pub fn rng(seed: u64) -> ChaCha8Rng {
+    ChaCha8Rng::seed_from_u64(seed)
+}
+
+/// Every map by name, and the variants that names do not reach.
+pub fn maps(layout: Layout) -> Vec<Architecture> {
+    let named =
+        Architecture::NAMES.iter().filter(|name| layout == Layout::Dense || !name.starts_with("mondeq"));
+    let mut maps: Vec<Architecture> = named.map(|name| Architecture::named(name, layout).unwrap()).collect();
+    let softplus = Activation::Softplus { beta: 1.0 };
+    let leaky = Activation::LeakyRelu { slope: 0.1 };
+    maps.extend([
+        SubDeq::NormalizedTanh(PNorm::P(1.0)).into(),
+        SubDeq::NormalizedTanh(PNorm::P(10.0)).into(),
+        Excitatory::new(Activation::Sigmoid, 0.5).into(),
+        RowSigned::new(Activation::Tanh, 1.603).into(),
+        SplitSign::new(Activation::Tanh, 1.603).into(),
+        Divisive::new(Activation::Softsign, 1.2).q(0.5).into(),
+        Monotone::new(leaky).shifted(0.1).into(),
+        Monotone::new(softplus).shifted(0.1).into(),
+        Monotone::new(Activation::Tanh).shifted(0.1).outer(1.2).into(),
+        Monotone::new(Activation::Softsign).shifted(0.1).outer(0.0).into(),
+        Monotone::new(Activation::Relu).shifted(0.1).outer(0.0).into(),
+    ]);
+    if layout == Layout::Dense {
+        for activation in [Activation::Relu, leaky, Activation::Tanh, Activation::Softsign, softplus] {
+            maps.push(Monotone::new(activation).product(0.5).into());
+            maps.push(Monotone::new(activation).product(0.5).outer(0.3).into());
+        }
+    }
+    maps
+}
+
+pub fn builder(layout: Layout) -> EquilibriumBuilder {
+    if layout == Layout::Dense { Equilibrium::dense(6) } else { Equilibrium::conv(2, 4, 3) }
+}
+
+pub fn cpu<T: Real + subdeq_engine::cpu::simd::SimdReal>() -> Arc<Cpu<T>> {
+    Arc::new(Cpu::new(1).unwrap())
+}
+
+/// Injections of two samples, nonnegative as the subhomogeneous maps want them.
+pub fn injections(len: usize, seed: u64) -> Vec<f64> {
+    let mut rng = rng(seed);
+    (0..2 * len).map(|_| rng.random_range(0.0..1.0)).collect()
+}
+
+pub fn random(len: usize, seed: u64) -> Vec<f64> {
+    let mut rng = rng(seed);
+    (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
+}
+
+pub fn describe(map: &Architecture, layout: Layout) -> String {
+    format!(
+        "{layout:?} {} {:?} {:?} {:?} {:?}",
+        map.name, map.activation, map.injection, map.norm, map.parametrisation
+    )
+}

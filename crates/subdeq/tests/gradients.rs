@@ -1,0 +1,174 @@
+//! Every map x adjoint x {dense, convolution}: gradients for the parameters and the injection against central
+//! differences in `f64`.
+
+mod common;
+
+use common::{builder, cpu, describe, injections, maps, random, rng};
+use subdeq::map::Architecture;
+use subdeq::{Adjoint, Anderson, Cpu, Equilibrium, Layout, PeacemanRachford, Picard, Solver, Stopping};
+
+type Layer = Equilibrium<f64, Cpu<f64>>;
+
+const H: f64 = 1e-5;
+
+fn layer(map: &Architecture, layout: Layout, adjoint: Adjoint) -> Layer {
+    let solver: Solver = if map.is_monotone() { PeacemanRachford::default().into() } else { Picard.into() };
+    let stopping = Stopping::absolute(1e-13).max_iterations(20_000);
+    builder(layout)
+        .map(map.clone())
+        .solver(solver)
+        .stopping(stopping)
+        .adjoint(adjoint)
+        .build_on(cpu::<f64>(), &mut rng(7))
+        .unwrap()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// Entries spread over an array: enough to catch a wrong formula, few enough to be quick.
+fn some(len: usize) -> impl Iterator<Item = usize> {
+    (0..len).step_by((len / 12).max(1))
+}
+
+/// Compares gradients with central differences of `objective(layer, y)`.
+fn check(
+    layer: &mut Layer,
+    y: &[f64],
+    v: &[f64],
+    what: &str,
+    mut objective: impl FnMut(&mut Layer, &[f64]) -> f64,
+) {
+    let (gy, parameters) = layer.gradients(y, v).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let close = |found: f64, difference: f64, name: &str, i: usize| {
+        let tolerance = 1e-5 * (1.0 + difference.abs());
+        assert!(
+            (found - difference).abs() < tolerance,
+            "{what}: {name}[{i}] is {found}, differences say {difference}"
+        );
+    };
+    for i in some(y.len()) {
+        let mut moved = y.to_vec();
+        moved[i] = y[i] + H;
+        let above = objective(layer, &moved);
+        moved[i] = y[i] - H;
+        let below = objective(layer, &moved);
+        close(gy[i], (above - below) / (2.0 * H), "y", i);
+    }
+    for (k, gradient) in parameters.iter().enumerate() {
+        let mut value = vec![0.0; gradient.len()];
+        subdeq::Device::read(&**layer.device(), &layer.parameters()[k].value, &mut value).unwrap();
+        for i in some(gradient.len()) {
+            let mut moved = value.clone();
+            let mut at = |x: f64| {
+                moved[i] = x;
+                layer.set_parameter(k, &moved).unwrap();
+                objective(layer, y)
+            };
+            let difference = (at(value[i] + H) - at(value[i] - H)) / (2.0 * H);
+            layer.set_parameter(k, &value).unwrap();
+            close(gradient[i], difference, &layer.parameters()[k].name, i);
+        }
+    }
+}
+
+fn matrix(layout: Layout, run: impl Fn(&Architecture, &[f64], &[f64], &str)) {
+    for map in maps(layout) {
+        let operator = *builder(layout).map(map.clone()).build_on(cpu::<f64>(), &mut rng(7)).unwrap().map();
+        let y = injections(operator.injection_len(), 3);
+        let v = random(2 * operator.operator.state_len(), 4);
+        run(&map, &y, &v, &describe(&map, layout));
+    }
+}
+
+fn implicit(layout: Layout) {
+    matrix(layout, |map, y, v, what| {
+        let mut solvers: Vec<Solver> = vec![Anderson { ridge: 1e-14, ..Anderson::default() }.into()];
+        solvers.push(if map.is_monotone() { PeacemanRachford::default().into() } else { Picard.into() });
+        if map.is_monotone() {
+            // Plain iteration of the adjoint need not converge for these.
+            solvers.remove(0);
+        }
+        for solver in solvers {
+            let stopping = Stopping::absolute(1e-12).max_iterations(20_000);
+            let mut layer = layer(map, layout, Adjoint::Implicit { solver, stopping });
+            check(&mut layer, y, v, &format!("implicit {solver:?} {what}"), |layer, y| {
+                dot(&layer.solve(y).unwrap().require_converged().unwrap().z, v)
+            });
+            layer.gradients(y, v).unwrap();
+            assert!(
+                layer.adjoint_reports().iter().all(|r| r.converged()),
+                "{what}: {:?}",
+                layer.adjoint_reports()
+            );
+        }
+    });
+}
+
+#[test]
+fn implicit_dense() {
+    implicit(Layout::Dense);
+}
+
+#[test]
+fn implicit_conv() {
+    implicit(Layout::Conv);
+}
+
+fn unrolled(layout: Layout) {
+    matrix(layout, |map, y, v, what| {
+        let mut layer = layer(map, layout, Adjoint::Unrolled { steps: 3 });
+        check(&mut layer, y, v, &format!("unrolled {what}"), |layer, y| {
+            let solution = layer.solve(y).unwrap();
+            assert!(solution.samples.iter().all(|s| s.iterations == 3));
+            dot(&solution.z, v)
+        });
+    });
+}
+
+#[test]
+fn unrolled_dense() {
+    unrolled(Layout::Dense);
+}
+
+#[test]
+fn unrolled_conv() {
+    unrolled(Layout::Conv);
+}
+
+/// The phantom gradient is that of `<g, F(z*; y)>` at fixed `z*` and `g = v + J'v + .. + (J')^(steps-1) v`.
+fn phantom(layout: Layout, steps: usize) {
+    matrix(layout, |map, y, v, what| {
+        let mut layer = layer(map, layout, Adjoint::Phantom { steps });
+        let z = layer.solve(y).unwrap().require_converged().unwrap().z;
+        let mut g = v.to_vec();
+        for _ in 1..steps {
+            let mut next = v.to_vec();
+            for j in 0..z.len() {
+                let mut moved = z.clone();
+                moved[j] = z[j] + H;
+                let above = layer.apply(y, &moved).unwrap();
+                moved[j] = z[j] - H;
+                let below = layer.apply(y, &moved).unwrap();
+                next[j] += (dot(&above, &g) - dot(&below, &g)) / (2.0 * H);
+            }
+            g = next;
+        }
+        check(&mut layer, y, v, &format!("phantom {steps} {what}"), |layer, y| {
+            dot(&layer.apply(y, &z).unwrap(), &g)
+        });
+    });
+}
+
+#[test]
+fn phantom_dense() {
+    phantom(Layout::Dense, 1);
+    phantom(Layout::Dense, 3);
+}
+
+#[test]
+fn phantom_conv() {
+    phantom(Layout::Conv, 1);
+    phantom(Layout::Conv, 3);
+}
