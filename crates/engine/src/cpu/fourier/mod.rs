@@ -1,8 +1,53 @@
-//! Peaceman-Rachford splitting for circular convolutions, in the frequency domain.
+//! Peaceman-Rachford splitting for circular convolutions, in the frequency domain (THEORY A7).
+//!
+//! A circular convolution is a complex `c x c` matrix at each frequency, so the resolvent `R = (I + t (I - W))^-1` is computed
+//! exactly, frequency by frequency, once per weights and step ([`Operator::load`]). One iteration transforms the images,
+//! multiplies each frequency by its matrix and transforms back ([`sweep`]); the proximal step of the activation and the
+//! residual are fused into the passes over the rows.
+//!
+//! [`Forward`] and [`Adjoint`] are the fixed-point problems that the drivers iterate (plainly: the splitting contracts).
 
-pub(crate) mod fft;
-pub(crate) mod inverse;
-pub(crate) mod operator;
-pub(crate) mod plane;
-pub(crate) mod product;
-pub(crate) mod sweep;
+mod adjoint;
+mod fft;
+mod forward;
+mod inverse;
+mod operator;
+mod pixels;
+mod plane;
+mod product;
+mod sweep;
+
+pub(crate) use adjoint::Adjoint;
+pub(crate) use forward::Forward;
+pub(crate) use operator::Operator;
+
+use super::buffer::Buffer;
+use super::simd::SimdReal;
+use sweep::Scratch;
+
+/// What one worker needs to iterate blocks of at most `block` images.
+pub(crate) struct Memory<T: SimdReal> {
+    scratch: Scratch<T>,
+    /// The constant `k` of each image.
+    constant: Buffer<T>,
+    /// The adjoint's `r` of each image.
+    reflection: Buffer<T>,
+    row: Buffer<T>,
+    images: Vec<usize>,
+}
+
+impl<T: SimdReal> Memory<T> {
+    pub(crate) fn new(operator: &Operator<T>, block: usize) -> Self {
+        let len = block * pixels::Pixels::of(operator).padded_len();
+        Self {
+            scratch: Scratch::new(operator, block),
+            constant: Buffer::zeros(len),
+            reflection: Buffer::zeros(len),
+            row: Buffer::zeros(operator.plane.width * operator.plane.channels),
+            images: Vec::with_capacity(block),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The adjoint splitting: `g = W^T D g + v` with the slopes `D` of the activation.
+//!
+//! `q = D g` solves `q = D (W^T q + v)`, a problem like the forward one with the linear "activation" `D`, whose proximal step
+//! is `q = D p / (D + t (1 - D))`. With the state `p` and `r = 2 D / (D + t (1 - D)) - 1` in `[-1, 1]`,
+//!
+//! `u = r p,  p <- C^T u + k,  k = 2 t R^T v = t (C^T v + v)`,
+//!
+//! and the answer is `g = p / (D + t (1 - D)) = ((1 + r) / 2 + (1 - r) / (2 t)) p`.
+
+use super::Memory;
+use super::forward::add_row;
+use super::operator::{Direction, Operator};
+use super::pixels::Pixels;
+use super::sweep::{Pointwise, sweep};
+use crate::Measure;
+use crate::cpu::distance::{Distance, distance_row};
+use crate::cpu::isa::Isa;
+use crate::cpu::simd::{Lanes, SimdReal};
+use crate::cpu::step::FixedPointStep;
+
+/// One Peaceman-Rachford step of the adjoint equation for a block of images.
+pub(crate) struct Adjoint<'a, T: SimdReal> {
+    isa: Isa,
+    operator: &'a Operator<T>,
+    memory: &'a mut Memory<T>,
+    pixels: Pixels,
+}
+
+impl<'a, T: SimdReal> Adjoint<'a, T> {
+    /// Prepares the block with right-hand sides `v` and slopes `d` in `[0, 1]`, both without padding.
+    pub(crate) fn new(isa: Isa, operator: &'a Operator<T>, memory: &'a mut Memory<T>, d: &[T], v: &[T]) -> Self {
+        let pixels = Pixels::of(operator);
+        let t = T::from_f64(operator.step());
+        let len = pixels.padded_len();
+        let count = v.len() / (operator.units * (len / operator.plane.channels));
+        let Memory { scratch, constant, reflection, images, .. } = &mut *memory;
+        for image in 0..count {
+            let d = &d[pixels.plain(image, 0, len)];
+            pixels.zip(&mut reflection[pixels.padded(image, 0, len)], d, |r, d| {
+                let opposite = t * (T::ONE - d);
+                *r = (d - opposite) / (d + opposite);
+            });
+        }
+        images.clear();
+        images.extend(0..count);
+        sweep(isa, (operator, Direction::Adjoint), scratch, images, &mut Constant { pixels, t, v, constant });
+        Self { isa, operator, memory, pixels }
+    }
+
+    /// Writes the state to start from: what a step from zero would give.
+    pub(crate) fn start(&self, image: usize, state: &mut [T]) {
+        state.copy_from_slice(&self.memory.constant[self.pixels.padded(image, 0, self.pixels.padded_len())]);
+    }
+}
+
+impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
+    fn state_len(&self) -> usize {
+        self.pixels.padded_len()
+    }
+
+    fn step(
+        &mut self,
+        active: &[usize],
+        argument: &[T],
+        image: &mut [T],
+        measure: Measure,
+        distances: &mut [Distance],
+    ) {
+        active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
+        let Memory { scratch, constant, reflection, .. } = &mut *self.memory;
+        let mut update = Update { pixels: self.pixels, constant, reflection, argument, image, measure, distances };
+        sweep(self.isa, (self.operator, Direction::Adjoint), scratch, active, &mut update);
+    }
+
+    fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
+        let half = T::from_f64(0.5);
+        let half_step = half / T::from_f64(self.operator.step());
+        let len = self.pixels.padded_len();
+        for &image in done {
+            let plain = &mut answers[self.pixels.plain(image, 0, len)];
+            let padded = self.pixels.padded(image, 0, len);
+            self.pixels.unzip(plain, &self.memory.reflection[padded.clone()], |answer, r| {
+                *answer = half * (T::ONE + r) + half_step * (T::ONE - r);
+            });
+            self.pixels.unzip(plain, &state[padded], |answer, p| *answer *= p);
+        }
+    }
+}
+
+/// Computes the constant `k`.
+struct Constant<'a, T> {
+    pixels: Pixels,
+    t: T,
+    v: &'a [T],
+    constant: &'a mut [T],
+}
+
+impl<T: SimdReal> Pointwise<T> for Constant<'_, T> {
+    #[inline(always)]
+    fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, argument: &mut [T]) {
+        let v = &self.v[self.pixels.plain(image, at, argument.len())];
+        argument.fill(T::ZERO);
+        self.pixels.zip(argument, v, |x, v| *x = self.t * v);
+    }
+
+    #[inline(always)]
+    fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
+        let v = &self.v[self.pixels.plain(image, at, result.len())];
+        self.pixels.zip(result, v, |k, v| *k += self.t * v);
+        self.constant[self.pixels.padded(image, at, result.len())].copy_from_slice(result);
+    }
+}
+
+/// One iteration.
+struct Update<'a, T> {
+    pixels: Pixels,
+    constant: &'a [T],
+    reflection: &'a [T],
+    argument: &'a [T],
+    image: &'a mut [T],
+    measure: Measure,
+    distances: &'a mut [Distance],
+}
+
+impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
+    #[inline(always)]
+    fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
+        let range = self.pixels.padded(image, at, u.len());
+        let (r, p) = (&self.reflection[range.clone()], &self.argument[range]);
+        for ((u, r), p) in u.chunks_exact_mut(V::N).zip(r.chunks_exact(V::N)).zip(p.chunks_exact(V::N)) {
+            (V::load(r) * V::load(p)).store(u);
+        }
+    }
+
+    #[inline(always)]
+    fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
+        let range = self.pixels.padded(image, at, result.len());
+        let next = &mut self.image[range.clone()];
+        add_row::<V>(result, &self.constant[range.clone()], next);
+        self.distances[image].merge(distance_row::<V>(self.measure, &self.argument[range], next));
+    }
+}

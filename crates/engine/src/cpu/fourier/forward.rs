@@ -1,0 +1,192 @@
+//! The forward splitting: `z = s(W z + y)` or `z = s(W z) + y`, plus the map's shift.
+//!
+//! The state of the iteration is `g`, the argument of the proximal step (THEORY: `g = 2 h - u`), since the answer is
+//! `prox_t(g)` and nothing else has to be kept: with `C = 2 R - I`,
+//!
+//! `u = 2 prox_t(g) - g,  g <- C u + k`.
+//!
+//! `prox_t` does not expand and `u -> C u + k` contracts by `||C||`, so the residual in `g` bounds the error of the answer:
+//! `||z - z*|| <= ||C|| / (1 - ||C||) ||g_next - g||`.
+//!
+//! What is added outside the activation (`b`: outer injection, shift) is taken off first: `e = z - b` solves
+//! `e = s(W e + W b + y)`. With `t R W = (1 + t) R - I` the constant `k = 2 t R (y + W b)` needs `C` alone:
+//! `k = C x + t y + (t - 1) b`, `x = t y + (1 + t) b`.
+
+use super::Memory;
+use super::operator::{Direction, Operator};
+use super::pixels::Pixels;
+use super::sweep::{Pointwise, sweep};
+use crate::cpu::distance::{Distance, distance_row};
+use crate::cpu::isa::{Isa, Vectorised};
+use crate::cpu::prox::prox_row;
+use crate::cpu::simd::{Lanes, SimdReal};
+use crate::cpu::step::FixedPointStep;
+use crate::{Injection, Map, Measure};
+
+/// One Peaceman-Rachford step for a block of images.
+pub(crate) struct Forward<'a, T: SimdReal> {
+    isa: Isa,
+    operator: &'a Operator<T>,
+    memory: &'a mut Memory<T>,
+    problem: Problem<'a, T>,
+}
+
+/// What the pointwise parts need to know.
+#[derive(Clone, Copy)]
+struct Problem<'a, T> {
+    map: &'a Map,
+    step: f64,
+    pixels: Pixels,
+    /// The injections of the block, without padding.
+    y: &'a [T],
+}
+
+impl<T: SimdReal> Problem<'_, T> {
+    /// What multiplies the injection, and what is added, when `inner y + outer b` is formed.
+    fn combination(&self, inner: f64, outer: f64) -> (T, T) {
+        let factor = if self.map.injection == Injection::Inner { inner } else { outer };
+        (T::from_f64(factor), T::from_f64(outer * self.map.shift))
+    }
+}
+
+impl<'a, T: SimdReal> Forward<'a, T> {
+    /// Prepares the block whose injections are `y` (`y.len()` tells how many images); the map must have been checked and the
+    /// operator loaded for the same step.
+    pub(crate) fn new(isa: Isa, operator: &'a Operator<T>, memory: &'a mut Memory<T>, map: &'a Map, y: &'a [T]) -> Self {
+        let pixels = Pixels::of(operator);
+        let problem = Problem { map, step: operator.step(), pixels, y };
+        let Memory { scratch, constant, images, .. } = &mut *memory;
+        images.clear();
+        images.extend(0..y.len() / map.operator.state_len());
+        sweep(isa, (operator, Direction::Forward), scratch, images, &mut Constant { problem, constant });
+        Self { isa, operator, memory, problem }
+    }
+
+    /// Turns an image `z` of answers into the state to start from.
+    pub(crate) fn start(&self, image: usize, z: &[T], state: &mut [T]) {
+        let pixels = self.problem.pixels;
+        state.fill(T::ZERO);
+        pixels.zip(state, z, |g, z| *g = z);
+        let (factor, shift) = self.problem.combination(0.0, 1.0);
+        let y = &self.problem.y[pixels.plain(image, 0, pixels.padded_len())];
+        pixels.zip(state, y, |g, y| *g -= factor * y + shift);
+    }
+}
+
+impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
+    fn state_len(&self) -> usize {
+        self.problem.pixels.padded_len()
+    }
+
+    fn step(
+        &mut self,
+        active: &[usize],
+        argument: &[T],
+        image: &mut [T],
+        measure: Measure,
+        distances: &mut [Distance],
+    ) {
+        active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
+        let Memory { scratch, constant, .. } = &mut *self.memory;
+        let mut update = Update { problem: self.problem, constant, argument, image, measure, distances };
+        sweep(self.isa, (self.operator, Direction::Forward), scratch, active, &mut update);
+    }
+
+    fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
+        self.isa.dispatch(Finish { problem: self.problem, row: &mut self.memory.row, done, state, answers });
+    }
+}
+
+/// Computes the constant `k`.
+struct Constant<'a, T> {
+    problem: Problem<'a, T>,
+    constant: &'a mut [T],
+}
+
+impl<T: SimdReal> Pointwise<T> for Constant<'_, T> {
+    #[inline(always)]
+    fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, argument: &mut [T]) {
+        let Problem { step, pixels, y, .. } = self.problem;
+        let (factor, shift) = self.problem.combination(step, 1.0 + step);
+        let y = &y[pixels.plain(image, at, argument.len())];
+        argument.fill(T::ZERO);
+        pixels.zip(argument, y, |x, y| *x = factor * y + shift);
+    }
+
+    #[inline(always)]
+    fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
+        let Problem { step, pixels, y, .. } = self.problem;
+        let (factor, shift) = self.problem.combination(step, step - 1.0);
+        let y = &y[pixels.plain(image, at, result.len())];
+        pixels.zip(result, y, |k, y| *k += factor * y + shift);
+        self.constant[pixels.padded(image, at, result.len())].copy_from_slice(result);
+    }
+}
+
+/// One iteration.
+struct Update<'a, T> {
+    problem: Problem<'a, T>,
+    constant: &'a [T],
+    argument: &'a [T],
+    image: &'a mut [T],
+    measure: Measure,
+    distances: &'a mut [Distance],
+}
+
+impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
+    #[inline(always)]
+    fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
+        let Problem { map, step, pixels, .. } = self.problem;
+        let g = &self.argument[pixels.padded(image, at, u.len())];
+        u.copy_from_slice(g);
+        prox_row::<V>(map.activation, step, u);
+        for (u, g) in u.chunks_exact_mut(V::N).zip(g.chunks_exact(V::N)) {
+            let z = V::load(u);
+            (z + (z - V::load(g))).store(u);
+        }
+    }
+
+    #[inline(always)]
+    fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
+        let range = self.problem.pixels.padded(image, at, result.len());
+        let next = &mut self.image[range.clone()];
+        add_row::<V>(result, &self.constant[range.clone()], next);
+        self.distances[image].merge(distance_row::<V>(self.measure, &self.argument[range], next));
+    }
+}
+
+/// `out <- a + b`.
+#[inline(always)]
+pub(super) fn add_row<V: Lanes>(a: &[V::Elem], b: &[V::Elem], out: &mut [V::Elem]) {
+    for ((a, b), out) in a.chunks_exact(V::N).zip(b.chunks_exact(V::N)).zip(out.chunks_exact_mut(V::N)) {
+        (V::load(a) + V::load(b)).store(out);
+    }
+}
+
+/// `z = prox_t(g) + b`.
+struct Finish<'a, T> {
+    problem: Problem<'a, T>,
+    row: &'a mut [T],
+    done: &'a [usize],
+    state: &'a [T],
+    answers: &'a mut [T],
+}
+
+impl<T: SimdReal> Vectorised<T> for Finish<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        let Self { problem: Problem { map, step, pixels, y }, row, done, state, answers } = self;
+        let (factor, shift) = self.problem.combination(0.0, 1.0);
+        for &image in done {
+            for at in (0..pixels.padded_len()).step_by(row.len()) {
+                row.copy_from_slice(&state[pixels.padded(image, at, row.len())]);
+                prox_row::<V>(map.activation, step, row);
+                let plain = pixels.plain(image, at, row.len());
+                pixels.zip(row, &y[plain.clone()], |z, y| *z += factor * y + shift);
+                pixels.unzip(&mut answers[plain], row, |answer, z| *answer = z);
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! One application of a circular convolution operator, given by its matrices per frequency, to a block of images.
+//!
+//! Counting, for 48 channels of 32 x 32: the matrices are 9.5 MB, so they are reused over all images of the block; an image
+//! is 0.2 MB and its spectrum as much. Three passes: (1) row by row, pointwise function and row transform; (2) column by
+//! column of the half spectrum, for [`TOGETHER`] images at a time: column transform, product per frequency, inverse column
+//! transform, all in L2; (3) row by row, inverse row transform and pointwise function.
+
+use super::operator::{Direction, Operator};
+use super::plane::Plane;
+use super::product::{RESULTS, Spectra, multiply};
+use crate::cpu::buffer::Buffer;
+use crate::cpu::isa::{Isa, Vectorised};
+use crate::cpu::simd::{Lanes, SimdReal};
+
+/// Images whose columns are worked on together: their slice of the spectrum (12 kB each at the size above) and the matrices
+/// of a column stay in L2.
+const TOGETHER: usize = 16;
+
+/// What happens to the pixels before and after the operator; a row of pixels is named by its image and by where it starts
+/// in it (channels padded).
+pub(crate) trait Pointwise<T: SimdReal> {
+    /// Writes what the operator is applied to.
+    fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, argument: &mut [T]);
+    /// Takes what the operator gave.
+    fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]);
+}
+
+/// Memory of a sweep over at most `block` images.
+pub(crate) struct Scratch<T: SimdReal> {
+    block: usize,
+    spectrum: Buffer<T>,
+    row: Buffer<T>,
+    work: Buffer<T>,
+}
+
+impl<T: SimdReal> Scratch<T> {
+    pub(crate) fn new(operator: &Operator<T>, block: usize) -> Self {
+        let plane = &operator.plane;
+        let image = image_stride(operator);
+        // The widest vectors need most.
+        let work = plane.scratch_len(16).max(RESULTS * 2 * plane.channels);
+        Self {
+            block,
+            spectrum: Buffer::zeros(plane.columns() * block * image),
+            row: Buffer::zeros(plane.width * plane.channels),
+            work: Buffer::zeros(work),
+        }
+    }
+}
+
+/// Numbers from one image's column to the next one's: a column and one more element, since a multiple of 4 kB would put all
+/// images into the same cache sets.
+fn image_stride<T: SimdReal>(operator: &Operator<T>) -> usize {
+    (operator.plane.height + 1) * 2 * operator.plane.channels
+}
+
+/// Applies the operator (or its transpose) to each of `images`, with `pointwise` around it.
+///
+/// The kernels are dispatched row by row and column by column, not the sweep as a whole: so they are compiled once, not
+/// once for each kind of `pointwise`.
+pub(crate) fn sweep<T: SimdReal>(
+    isa: Isa,
+    (operator, direction): (&Operator<T>, Direction),
+    scratch: &mut Scratch<T>,
+    images: &[usize],
+    pointwise: &mut impl Pointwise<T>,
+) {
+    assert!(images.len() <= scratch.block, "a block larger than its scratch memory");
+    let plane = &operator.plane;
+    let Scratch { block, spectrum, row, work } = scratch;
+    let column_len = *block * image_stride(operator);
+    let row_at = |slot: usize, y: usize| slot * image_stride(operator) + y * 2 * plane.channels;
+    for (slot, &image) in images.iter().enumerate() {
+        for y in 0..plane.height {
+            let at = y * row.len();
+            isa.dispatch(Before { pointwise: &*pointwise, image, at, argument: row });
+            let spectrum = &mut spectrum[row_at(slot, y)..];
+            isa.dispatch(ForwardRow { plane, pixels: row, spectrum, stride: column_len, work });
+        }
+    }
+    for (column, spectrum) in spectrum.chunks_exact_mut(column_len).enumerate() {
+        let spectrum = &mut spectrum[..images.len() * image_stride(operator)];
+        for spectra in spectrum.chunks_mut(TOGETHER * image_stride(operator)) {
+            isa.dispatch(Column { operator, direction, column, spectra, work });
+        }
+    }
+    for (slot, &image) in images.iter().enumerate() {
+        for y in 0..plane.height {
+            let spectrum = &spectrum[row_at(slot, y)..];
+            isa.dispatch(InverseRow { plane, spectrum, stride: column_len, pixels: row, work });
+            let at = y * row.len();
+            isa.dispatch(After { pointwise, image, at, result: row });
+        }
+    }
+}
+
+struct Before<'a, T, P> {
+    pointwise: &'a P,
+    image: usize,
+    at: usize,
+    argument: &'a mut [T],
+}
+
+impl<T: SimdReal, P: Pointwise<T>> Vectorised<T> for Before<'_, T, P> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        self.pointwise.before::<V>(self.image, self.at, self.argument);
+    }
+}
+
+struct After<'a, T, P> {
+    pointwise: &'a mut P,
+    image: usize,
+    at: usize,
+    result: &'a mut [T],
+}
+
+impl<T: SimdReal, P: Pointwise<T>> Vectorised<T> for After<'_, T, P> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        self.pointwise.after::<V>(self.image, self.at, self.result);
+    }
+}
+
+/// The transform of a row; element `k` of the spectrum is at `k * stride`.
+struct ForwardRow<'a, T> {
+    plane: &'a Plane<T>,
+    pixels: &'a [T],
+    spectrum: &'a mut [T],
+    stride: usize,
+    work: &'a mut [T],
+}
+
+/// Whether rows of pixels and spectrum and the work memory have the lengths that the plane's transforms need.
+fn fits<T: SimdReal>(plane: &Plane<T>, pixels: usize, spectrum: usize, stride: usize, work: usize, lanes: usize) -> bool {
+    pixels == plane.width * plane.channels
+        && spectrum >= (plane.columns() - 1) * stride + 2 * plane.channels
+        && work >= plane.scratch_len(lanes)
+}
+
+impl<T: SimdReal> Vectorised<T> for ForwardRow<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        let Self { plane, pixels, spectrum, stride, work } = self;
+        assert!(fits(plane, pixels.len(), spectrum.len(), stride, work.len(), V::N));
+        // SAFETY: the lengths are as asserted, and the three slices do not overlap.
+        unsafe { plane.forward_row::<V>(pixels.as_ptr(), spectrum.as_mut_ptr(), stride, work.as_mut_ptr()) };
+    }
+}
+
+/// The way back.
+struct InverseRow<'a, T> {
+    plane: &'a Plane<T>,
+    spectrum: &'a [T],
+    stride: usize,
+    pixels: &'a mut [T],
+    work: &'a mut [T],
+}
+
+impl<T: SimdReal> Vectorised<T> for InverseRow<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        let Self { plane, spectrum, stride, pixels, work } = self;
+        assert!(fits(plane, pixels.len(), spectrum.len(), stride, work.len(), V::N));
+        // SAFETY: the lengths are as asserted, and the three slices do not overlap.
+        unsafe { plane.inverse_row::<V>(spectrum.as_ptr(), stride, pixels.as_mut_ptr(), work.as_mut_ptr()) };
+    }
+}
+
+/// One column of the spectra of a few images: transform, product at each frequency, inverse transform.
+struct Column<'a, T: SimdReal> {
+    operator: &'a Operator<T>,
+    direction: Direction,
+    column: usize,
+    spectra: &'a mut [T],
+    work: &'a mut [T],
+}
+
+impl<T: SimdReal> Vectorised<T> for Column<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        let Self { operator, direction, column, spectra, work } = self;
+        let plane = &operator.plane;
+        let (c, stride) = (plane.channels, image_stride(operator));
+        assert!(work.len() >= plane.scratch_len(V::N).max(RESULTS * 2 * c));
+        let rows = operator.independent_rows(column);
+        for inverse in [false, true] {
+            if inverse {
+                for row in 0..rows {
+                    let matrix = operator.matrix(direction, column, row);
+                    let images = spectra.len() / stride;
+                    // SAFETY: element `row` of each image's column is within its chunk; `matrix` has `units` columns of 2c
+                    // numbers; the work memory holds the results as asserted.
+                    unsafe {
+                        let spectra = Spectra { start: spectra.as_mut_ptr().add(row * 2 * c), stride, images };
+                        multiply::<V>(matrix.as_ptr(), operator.units, c, spectra, work.as_mut_ptr());
+                    }
+                }
+            }
+            for image in spectra.chunks_exact_mut(stride) {
+                if inverse {
+                    (rows..plane.height).for_each(|row| mirror::<V>(image, c, plane.height - row, row));
+                }
+                // SAFETY: a chunk holds a column; the work memory is as long as asserted.
+                unsafe { plane.column::<V>(image.as_mut_ptr(), inverse, work.as_mut_ptr()) };
+            }
+        }
+    }
+}
+
+/// Element `to` of a column becomes the conjugate of element `from`.
+#[inline(always)]
+fn mirror<V: Lanes>(column: &mut [V::Elem], c: usize, from: usize, to: usize) {
+    for lane in (0..c).step_by(V::N) {
+        let re = V::load(&column[from * 2 * c + lane..]);
+        let im = V::load(&column[from * 2 * c + c + lane..]);
+        re.store(&mut column[to * 2 * c + lane..]);
+        (-im).store(&mut column[to * 2 * c + c + lane..]);
+    }
+}

@@ -1,0 +1,288 @@
+//! The splitting against the equations it solves, with convolutions written out by their definition in `f64`.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Adjoint, Forward, Memory, Operator};
+use crate::cpu::isa::Isa;
+use crate::cpu::simd::SimdReal;
+use crate::cpu::solve::{Block, Picard, Workspace, solve_block};
+use crate::cpu::step::FixedPointStep;
+use crate::{Activation, Form, Injection, Map, Measure, Padding, SampleReport, Scope, Stopping};
+
+const ACTIVATIONS: [Activation; 8] = [
+    Activation::Relu,
+    Activation::LeakyRelu { slope: 0.1 },
+    Activation::HardTanh { lo: -0.3, hi: 0.8 },
+    Activation::Identity,
+    Activation::Softsign,
+    Activation::Tanh,
+    Activation::Softplus { beta: 2.0 },
+    Activation::Sigmoid,
+];
+
+#[derive(Clone, Copy)]
+struct Size {
+    channels: usize,
+    height: usize,
+    width: usize,
+}
+
+impl Size {
+    fn len(self) -> usize {
+        self.channels * self.height * self.width
+    }
+
+    fn map(self, activation: Activation, injection: Injection, shift: f64) -> Map {
+        let Size { channels, height, width } = self;
+        let operator = crate::Operator::Conv { channels, height, width, padding: Padding::Circular };
+        Map { operator, form: Form::Single, activation, injection, base: 0.0, power: 1.0, shift, normalisation: None }
+    }
+
+    /// Weights with `sym(W) <= (1 - m) I`, `m = 0.3`, and a norm well above 1: by Gershgorin, after a shift of the centre.
+    fn weights(self, rng: &mut ChaCha8Rng) -> Vec<f64> {
+        let c = self.channels;
+        let mut weights: Vec<f64> = (0..9 * c * c).map(|_| rng.random_range(-0.5..0.5)).collect();
+        let row_sum = |o: usize| -> f64 {
+            let entry = |i: usize, k: usize| (weights[(o * c + i) * 9 + k] + weights[(i * c + o) * 9 + 8 - k]).abs() / 2.0;
+            (0..c).flat_map(|i| (0..9).map(move |k| (i, k))).map(|(i, k)| entry(i, k)).sum()
+        };
+        let excess = (0..c).map(row_sum).fold(0.0, f64::max) - 0.7;
+        (0..c).for_each(|o| weights[(o * c + o) * 9 + 4] -= excess.max(0.0));
+        weights
+    }
+
+    /// `W z`, or `W^T z`, by the definition.
+    fn convolve(self, weights: &[f64], z: &[f64], transposed: bool) -> Vec<f64> {
+        let Size { channels: c, height: h, width: w } = self;
+        let mut out = vec![0.0; z.len()];
+        for (y, x) in (0..h).flat_map(|y| (0..w).map(move |x| (y, x))) {
+            for (r, s) in (0..3).flat_map(|r| (0..3).map(move |s| (r, s))) {
+                let (there_y, there_x) = ((y + h + r - 1) % h, (x + w + s - 1) % w);
+                let (here, there) = ((y * w + x) * c, (there_y * w + there_x) * c);
+                for (o, i) in (0..c).flat_map(|o| (0..c).map(move |i| (o, i))) {
+                    let weight = weights[(o * c + i) * 9 + 3 * r + s];
+                    if transposed {
+                        out[there + i] += weight * z[here + o];
+                    } else {
+                        out[here + o] += weight * z[there + i];
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+/// `s(u)` and `s'(u)`.
+fn activate(activation: Activation, u: f64) -> (f64, f64) {
+    match activation {
+        Activation::Tanh => (u.tanh(), 1.0 - u.tanh() * u.tanh()),
+        Activation::Sigmoid => {
+            let s = 1.0 / (1.0 + (-u).exp());
+            (s, s * (1.0 - s))
+        }
+        Activation::Softplus { beta } => ((beta * u).exp().ln_1p() / beta, 1.0 / (1.0 + (-beta * u).exp())),
+        Activation::Softsign => (u / (1.0 + u.abs()), (1.0 + u.abs()).powi(-2)),
+        Activation::HardTanh { lo, hi } => (u.clamp(lo, hi), if lo < u && u < hi { 1.0 } else { 0.0 }),
+        Activation::Relu => (u.max(0.0), if u > 0.0 { 1.0 } else { 0.0 }),
+        Activation::LeakyRelu { slope } => if u > 0.0 { (u, 1.0) } else { (slope * u, slope) },
+        Activation::Identity => (u, 1.0),
+    }
+}
+
+fn stopping(tolerance: f64) -> Stopping {
+    Stopping { measure: Measure::Relative, tolerance, max_iterations: 5000, scope: Scope::PerSample }
+}
+
+/// A loaded operator, and everything to run it.
+struct Bench<T: SimdReal> {
+    isa: Isa,
+    size: Size,
+    operator: Operator<T>,
+    memory: Memory<T>,
+    workspace: Workspace<T>,
+}
+
+fn numbers<T: SimdReal>(x: &[f64]) -> Vec<T> {
+    x.iter().map(|&x| T::from_f64(x)).collect()
+}
+
+fn doubles<T: SimdReal>(x: &[T]) -> Vec<f64> {
+    x.iter().map(|&x| x.to_f64()).collect()
+}
+
+impl<T: SimdReal> Bench<T> {
+    fn new(isa: Isa, size: Size, weights: &[f64], step: f64, block: usize) -> Self {
+        let mut operator = Operator::new(size.channels, size.height, size.width);
+        operator.load(isa, &numbers(weights), step).expect("a monotone operator");
+        let memory = Memory::new(&operator, block);
+        let mut workspace = Workspace::default();
+        workspace.reserve(block, operator.state_len());
+        Self { isa, size, operator, memory, workspace }
+    }
+
+    /// The solutions for injections `y` from the start 1.
+    fn solve(&mut self, map: &Map, y: &[T], tolerance: f64) -> (Vec<T>, Vec<SampleReport>) {
+        let images = y.len() / self.size.len();
+        let mut step = Forward::new(self.isa, &self.operator, &mut self.memory, map, y);
+        let ones = vec![T::ONE; self.size.len()];
+        for (image, state) in self.workspace.iterates.image.chunks_exact_mut(step.state_len()).enumerate().take(images) {
+            step.start(image, &ones, state);
+        }
+        drive(&mut step, &mut self.workspace, y.len(), images, tolerance)
+    }
+
+    /// The solutions of the adjoint equation for slopes `d` and right-hand sides `v`.
+    fn adjoint(&mut self, d: &[T], v: &[T], tolerance: f64) -> (Vec<T>, Vec<SampleReport>) {
+        let images = v.len() / self.size.len();
+        let mut step = Adjoint::new(self.isa, &self.operator, &mut self.memory, d, v);
+        for (image, state) in self.workspace.iterates.image.chunks_exact_mut(step.state_len()).enumerate().take(images) {
+            step.start(image, state);
+        }
+        drive(&mut step, &mut self.workspace, v.len(), images, tolerance)
+    }
+}
+
+fn drive<T: SimdReal>(
+    step: &mut dyn FixedPointStep<T>,
+    workspace: &mut Workspace<T>,
+    len: usize,
+    images: usize,
+    tolerance: f64,
+) -> (Vec<T>, Vec<SampleReport>) {
+    let mut answers = vec![T::ZERO; len];
+    let mut reports = vec![SampleReport::default(); images];
+    let block = Block { step, method: &mut Picard, workspace, answers: &mut answers, reports: &mut reports };
+    solve_block(block, &stopping(tolerance));
+    (answers, reports)
+}
+
+fn random(rng: &mut ChaCha8Rng, len: usize) -> Vec<f64> {
+    (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
+}
+
+fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+/// `F(z)` and the slopes of the activation there, by the definition.
+fn image(size: Size, map: &Map, weights: &[f64], z: &[f64], y: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let mut u = size.convolve(weights, z, false);
+    if map.injection == Injection::Inner {
+        u.iter_mut().zip(y).for_each(|(u, y)| *u += y);
+    }
+    u.iter()
+        .zip(y)
+        .map(|(&u, y)| {
+            let (s, d) = activate(map.activation, u);
+            (s + map.shift + if map.injection == Injection::Outer { *y } else { 0.0 }, d)
+        })
+        .unzip()
+}
+
+/// Solves forward and backward and puts both answers into their equations.
+fn check_equations<T: SimdReal>(isa: Isa, size: Size, map: &Map, step: f64, seed: u64, tolerance: f64, accepted: f64) {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    let weights = doubles::<T>(&numbers(&size.weights(rng)));
+    let mut bench = Bench::<T>::new(isa, size, &weights, step, 2);
+    let [y, v] = [0, 1].map(|_| numbers::<T>(&random(rng, 2 * size.len())));
+    let context = format!("{} {map:?}, step {step}", isa.name());
+
+    let (z, reports) = bench.solve(map, &y, tolerance);
+    assert!(reports.iter().all(SampleReport::converged), "{context}: {reports:?}");
+    let mut slopes = Vec::new();
+    for (z, y) in z.chunks(size.len()).zip(y.chunks(size.len())) {
+        let z = doubles(z);
+        let (f, d) = image(size, map, &weights, &z, &doubles(y));
+        slopes.extend(d);
+        assert!(largest_gap(&z, &f) < accepted, "{context}: z and F(z) differ by {}", largest_gap(&z, &f));
+    }
+
+    let (g, reports) = bench.adjoint(&numbers(&slopes), &v, tolerance);
+    assert!(reports.iter().all(SampleReport::converged), "{context}: adjoint {reports:?}");
+    for ((g, d), v) in g.chunks(size.len()).zip(slopes.chunks(size.len())).zip(v.chunks(size.len())) {
+        let g = doubles(g);
+        let q: Vec<f64> = g.iter().zip(d).map(|(g, d)| g * d).collect();
+        let mut right = size.convolve(&weights, &q, true);
+        right.iter_mut().zip(v).for_each(|(r, v)| *r += v.to_f64());
+        let gap = largest_gap(&g, &right);
+        assert!(gap < accepted * (1.0 + 1.0 / step), "{context}: g and W'Dg + v differ by {gap}");
+    }
+}
+
+#[test]
+fn solves_the_equations_for_every_activation_and_injection() {
+    let size = Size { channels: 3, height: 4, width: 6 };
+    for (k, activation) in ACTIVATIONS.into_iter().enumerate() {
+        for (injection, shift) in [(Injection::Inner, 0.0), (Injection::Inner, 0.4), (Injection::Outer, 0.0), (Injection::Outer, -0.2)] {
+            for step in [0.3, 1.0, 2.0] {
+                let map = size.map(activation, injection, shift);
+                check_equations::<f64>(Isa::detect(), size, &map, step, k as u64, 1e-13, 1e-11);
+                check_equations::<f32>(Isa::detect(), size, &map, step, k as u64, 1e-6, 3e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn solves_the_equations_for_every_size() {
+    // Even, odd, prime beyond the butterflies, degenerate, and more channels than one group of accumulators.
+    let sizes = [(1, 1, 1), (2, 1, 7), (2, 7, 1), (2, 2, 2), (1, 3, 5), (2, 5, 4), (3, 11, 6), (2, 13, 22), (17, 4, 3), (65, 2, 4)];
+    for isa in Isa::available() {
+        for (channels, height, width) in sizes {
+            let size = Size { channels, height, width };
+            let map = size.map(Activation::Relu, Injection::Inner, 0.0);
+            check_equations::<f32>(isa, size, &map, 0.5, 3, 1e-6, 1e-4);
+        }
+    }
+    for (channels, height, width) in sizes {
+        let size = Size { channels, height, width };
+        check_equations::<f64>(Isa::PORTABLE, size, &size.map(Activation::Tanh, Injection::Outer, 0.1), 0.5, 3, 1e-13, 1e-10);
+    }
+}
+
+#[test]
+fn solves_the_equations_at_real_sizes() {
+    for (channels, height, width) in [(48, 32, 32), (32, 28, 28)] {
+        let size = Size { channels, height, width };
+        check_equations::<f32>(Isa::detect(), size, &size.map(Activation::Relu, Injection::Inner, 0.0), 0.1, 5, 1e-6, 1e-3);
+    }
+}
+
+#[test]
+fn a_sample_has_the_same_bits_in_any_batch() {
+    let size = Size { channels: 20, height: 6, width: 10 };
+    let rng = &mut ChaCha8Rng::seed_from_u64(11);
+    let weights = size.weights(rng);
+    let map = size.map(Activation::Tanh, Injection::Inner, 0.0);
+    let count = 23;
+    // Injections of different sizes, so that the images end at different iterations.
+    let y: Vec<f32> = (0..count)
+        .flat_map(|k| random(rng, size.len()).into_iter().map(move |y| (y * 2f64.powi(k % 7 - 3)) as f32))
+        .collect();
+    let d: Vec<f32> = random(rng, y.len()).iter().map(|d| d.abs() as f32).collect();
+    for isa in Isa::available() {
+        let mut bench = Bench::<f32>::new(isa, size, &weights, 0.7, count as usize);
+        let (together, reports) = bench.solve(&map, &y, 1e-5);
+        let (together_adjoint, _) = bench.adjoint(&d, &y, 1e-5);
+        assert!(reports.iter().any(|r| r.iterations != reports[0].iterations));
+        let mut alone = Bench::<f32>::new(isa, size, &weights, 0.7, 1);
+        for (k, y) in y.chunks(size.len()).enumerate() {
+            let range = k * size.len()..(k + 1) * size.len();
+            let (z, report) = alone.solve(&map, y, 1e-5);
+            assert_eq!(z, together[range.clone()]);
+            assert_eq!(report[0], reports[k]);
+            assert_eq!(alone.adjoint(&d[range.clone()], y, 1e-5).0, together_adjoint[range]);
+        }
+    }
+}
+
+#[test]
+fn a_singular_resolvent_is_refused() {
+    // W = 2 I and t = 1: I + (I - W) = 0.
+    let mut weights = vec![0.0f32; 9];
+    weights[4] = 2.0;
+    let error = Operator::<f32>::new(1, 4, 4).load(Isa::detect(), &weights, 1.0).unwrap_err();
+    assert!(error.to_string().contains("not monotone"), "{error}");
+}
