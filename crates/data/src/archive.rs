@@ -1,7 +1,7 @@
 //! Archives read front to back without unpacking: `.tar`, `.tar.gz`, `.tar.xz`, `.zip`.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
 use flate2::read::GzDecoder;
@@ -11,6 +11,8 @@ use crate::error::{DataError, GET_AGAIN, Place, Result};
 
 /// No single file of a dataset is larger than this; a header that says so is damaged.
 const MAX_MEMBER: u64 = 4 << 30;
+/// `xz -9` needs 65 MiB to decompress; a header that asks for gigabytes is damaged.
+const MAX_XZ_DICTIONARY_KIB: u32 = 512 << 10;
 
 /// Whether a file name looks like an archive that [`for_each_file`] can read.
 pub fn is_archive(name: &str) -> bool {
@@ -21,20 +23,29 @@ pub fn is_archive(name: &str) -> bool {
 pub fn for_each_file(
     archive: &Path,
     wanted: impl Fn(&str) -> bool,
-    mut visit: impl FnMut(&str, Vec<u8>) -> Result<()>,
+    visit: impl FnMut(&str, Vec<u8>) -> Result<()>,
 ) -> Result<()> {
-    let name = archive.display().to_string();
     let file =
         BufReader::with_capacity(1 << 16, File::open(archive).map_err(DataError::io("open", archive))?);
+    for_each_in(file, &archive.display().to_string(), wanted, visit)
+}
+
+/// The same for an archive that is open already; its kind is told from `name`, which is also used in errors.
+pub fn for_each_in<R: Read + Seek>(
+    reader: R,
+    name: &str,
+    wanted: impl Fn(&str) -> bool,
+    mut visit: impl FnMut(&str, Vec<u8>) -> Result<()>,
+) -> Result<()> {
     if name.ends_with(".zip") {
-        return for_each_in_zip(file, &name, wanted, visit);
-    }
-    if name.ends_with(".xz") {
-        for_each_in_tar(XzReader::new(file, false), &name, wanted, &mut visit)
+        for_each_in_zip(reader, name, wanted, visit)
+    } else if name.ends_with(".xz") {
+        let limited = XzReader::new_mem_limit(reader, false, MAX_XZ_DICTIONARY_KIB);
+        for_each_in_tar(limited, name, wanted, &mut visit)
     } else if name.ends_with("gz") {
-        for_each_in_tar(GzDecoder::new(file), &name, wanted, &mut visit)
+        for_each_in_tar(GzDecoder::new(reader), name, wanted, &mut visit)
     } else {
-        for_each_in_tar(file, &name, wanted, &mut visit)
+        for_each_in_tar(reader, name, wanted, &mut visit)
     }
 }
 
@@ -61,13 +72,13 @@ fn contents(mut reader: impl Read, size: u64, archive: &str, path: &str) -> Resu
     Ok(bytes)
 }
 
-fn for_each_in_zip(
-    file: BufReader<File>,
+fn for_each_in_zip<R: Read + Seek>(
+    reader: R,
     name: &str,
     wanted: impl Fn(&str) -> bool,
     mut visit: impl FnMut(&str, Vec<u8>) -> Result<()>,
 ) -> Result<()> {
-    let mut zip = zip::ZipArchive::new(file).map_err(|e| damaged(name, e))?;
+    let mut zip = zip::ZipArchive::new(reader).map_err(|e| damaged(name, e))?;
     for i in 0..zip.len() {
         let member = zip.by_index(i).map_err(|e| damaged(name, e))?;
         let path = member.name().map_err(|e| damaged(name, e))?.into_owned();
@@ -79,7 +90,7 @@ fn for_each_in_zip(
     Ok(())
 }
 
-pub(crate) fn for_each_in_tar<R: Read>(
+fn for_each_in_tar<R: Read>(
     reader: R,
     name: &str,
     wanted: impl Fn(&str) -> bool,

@@ -35,7 +35,7 @@ pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Batch> {
 
 fn read_from<R: Read>(source: &mut Source<R>, length: u64) -> Result<Batch> {
     let record = (PIXELS + 1) as u64;
-    if length == 0 || length % record != 0 {
+    if length == 0 || !length.is_multiple_of(record) {
         let problem = format!("{length} bytes are not a whole number of {record}-byte records");
         return Err(DataError::malformed(source.name(), Place::Whole, problem, GET_AGAIN));
     }

@@ -48,13 +48,16 @@ impl Table {
                 continue;
             }
             let before = table.values.len();
-            let bad = fields(line).find_map(|field| match field.parse::<f64>() {
-                Ok(value) => {
-                    table.values.push(value);
-                    None
+            let mut bad = None;
+            for field in fields(line) {
+                match field.parse::<f64>() {
+                    Ok(value) => table.values.push(value),
+                    Err(_) => {
+                        bad = Some(field);
+                        break;
+                    }
                 }
-                Err(_) => Some(field),
-            });
+            }
             if let Some(field) = bad {
                 if before == 0 && table.header.is_none() {
                     table.values.clear();

@@ -61,8 +61,11 @@ impl Sheet {
 
     /// Appends the first `count` images of `side` x `side` pixels to `images`, planes R, G, B.
     pub fn cut(&self, side: usize, count: usize, name: &str, images: &mut Vec<u8>) -> Result<()> {
-        let (columns, rows) = (self.width / side, self.height / side);
-        if self.width % side != 0 || self.height % side != 0 || columns * rows < count {
+        // A side of 0 divides nothing but 0, and is refused with the rest.
+        let (columns, rows) =
+            (self.width.checked_div(side).unwrap_or(0), self.height.checked_div(side).unwrap_or(0));
+        let fits = self.width.is_multiple_of(side) && self.height.is_multiple_of(side);
+        if !fits || columns * rows < count {
             let problem = format!(
                 "a sheet of {} x {} pixels does not hold {count} images of {side} x {side}",
                 self.width, self.height

@@ -367,7 +367,8 @@ fn given_splits(path: &Path, nodes: usize) -> Result<Vec<GivenSplit>> {
     parse_splits(&text(path)?, nodes, &path.display().to_string())
 }
 
-pub(crate) fn parse_splits(text: &str, nodes: usize, name: &str) -> Result<Vec<GivenSplit>> {
+/// Reads the text of a `splits.json`: the labelled nodes of each split; all other nodes test. `name` is used in errors.
+pub fn parse_splits(text: &str, nodes: usize, name: &str) -> Result<Vec<GivenSplit>> {
     let wrong = |place: Place, problem: String| {
         DataError::malformed(name, place, problem, "check that it belongs to this graph")
     };

@@ -270,7 +270,7 @@ impl Machine<'_> {
     fn set_items(&mut self, items: &[Id]) -> Result<()> {
         let target = self.stack.last().copied();
         match target.map(|id| &mut self.values[id]) {
-            Some(Value::Dict(pairs)) if items.len() % 2 == 0 => {
+            Some(Value::Dict(pairs)) if items.len().is_multiple_of(2) => {
                 pairs.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
                 Ok(())
             }
