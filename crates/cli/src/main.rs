@@ -1,3 +1,22 @@
 //! The program `subdeq`.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod chart;
+mod commands;
+mod failure;
+mod weights;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let program = commands::Program::parse();
+    match program.run() {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("subdeq: {failure}");
+            failure.exit_code()
+        }
+    }
+}

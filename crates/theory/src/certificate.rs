@@ -359,7 +359,14 @@ impl fmt::Display for Certificate {
             Verdict::Proven { theorem, factor, metric, picard_converges, .. } => {
                 write!(f, "PROVEN: {} has exactly one fixed point {}, by {theorem}.", self.map, self.scope)?;
                 match factor {
-                    Some(c) => write!(f, " Each iteration shrinks the {} distance by {c:.6}.", metric.name()),
+                    Some(c) => {
+                        let shown = (c * 1e6).ceil() / 1e6;
+                        write!(
+                            f,
+                            " Each iteration shrinks the {} distance to {shown:.6} of it or less.",
+                            metric.name()
+                        )
+                    }
                     None if *picard_converges => write!(f, " Plain iteration converges to it."),
                     None => {
                         write!(f, " Plain iteration need not reach it: use an operator-splitting solver.")

@@ -97,7 +97,8 @@ const ONE: Interval = Interval { lo: 1.0, hi: 1.0 };
 /// `u/m - sign * u` for `u >= 0`, rounded up.
 fn ray(u: f64, m: f64, sign: f64) -> f64 {
     let u = Interval::point(u);
-    if u.lo == 0.0 { 0.0 } else { (u * (ONE / Interval::point(m) - Interval::point(sign))).hi }
+    // Exactly zero at m = sign = 1, which rounding would hide.
+    if u.lo == 0.0 || m == sign { 0.0 } else { (u * (ONE / Interval::point(m) - Interval::point(sign))).hi }
 }
 
 /// `t sech^2 t/m + tanh t` at the root of `t tanh t = (1 + m)/2`.

@@ -1,0 +1,392 @@
+//! `subdeq certify`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use subdeq_theory::activation::Activation;
+use subdeq_theory::bounds::Contraction;
+use subdeq_theory::by_form::weak_degree;
+use subdeq_theory::certificate::{Certificate, Verdict};
+use subdeq_theory::certify::{Certifier, CertifyError};
+use subdeq_theory::map::{Form, Layout, MapSpec, Overrides, PNorm, SignStructure};
+use subdeq_theory::operator::{Operator, Padding};
+
+use crate::failure::Failure;
+use crate::weights::{Array, position};
+
+/// The image side of a convolution that neither --side nor the injection tells.
+const DEFAULT_SIDE: usize = 32;
+
+/// Say whether a layer has exactly one fixed point: proven, refuted or unproven.
+///
+/// Without --weights, weights that come with the program are taken. Exit status: 0 proven, 10 unproven, 11 refuted, 2
+/// bad usage, 1 any other error.
+#[derive(clap::Args)]
+pub struct Args {
+    /// W as .npy or .safetensors, f32 or f64: n x n (dense, graph) or c x c x 3 x 3 (convolution).
+    #[arg(long)]
+    weights: Option<PathBuf>,
+    /// Which tensor of a .safetensors file.
+    #[arg(long, requires = "weights")]
+    tensor: Option<String>,
+    /// The map: subdeq-tanh, split-sign, divisive, monotone, ... (an unknown name lists them all).
+    #[arg(long)]
+    map: Option<String>,
+    /// Replaces the map's activation.
+    #[arg(long)]
+    activation: Option<String>,
+    /// Replaces the map's shift.
+    #[arg(long, allow_negative_numbers = true)]
+    shift: Option<f64>,
+    /// Replaces the map's power.
+    #[arg(long, allow_negative_numbers = true)]
+    power: Option<f64>,
+    /// Normalise by this p-norm: 1 to inf.
+    #[arg(long)]
+    norm: Option<String>,
+    /// Teleport probability of a graph map.
+    #[arg(long, allow_negative_numbers = true)]
+    teleport: Option<f64>,
+    /// Inputs y, one per row (a graph map: one matrix, nodes x features). Without it the verdict is for all y >= 0.
+    #[arg(long, requires = "weights")]
+    injection: Option<PathBuf>,
+    /// Side of the square image of a convolution [default: that of the injection, else 32].
+    #[arg(long)]
+    side: Option<usize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (Some(name), weights) = (&args.map, &args.weights) else {
+        return match args.weights {
+            Some(_) => Err(Failure::usage("--weights needs a --map, for example --map subdeq-tanh")),
+            None => example(args),
+        };
+    };
+    let (source, array) = match weights {
+        Some(path) => (path.display().to_string(), Array::read(path, args.tensor.as_deref())?),
+        None => ("the example weights".to_owned(), example_weights()),
+    };
+    let layout = layout(&source, name, &array.shape)?;
+    let map = map(args, name, layout)?;
+    require_signs(&source, &map, &array)?;
+    let injection = match &args.injection {
+        Some(path) => Some((path.as_path(), Array::read(path, None)?)),
+        None => None,
+    };
+    let operator = operator(args, &source, layout, array, injection.as_ref().map(|(_, y)| y))?;
+    let mut certifier = Certifier::new();
+    let report = match injection {
+        None => {
+            Report::all_inputs(certifier.all_inputs(&map, &operator).map_err(|why| refuse(&source, &why))?)
+        }
+        Some((path, y)) => {
+            let mut certificates = Vec::new();
+            for row in rows(path, &y, &map, &operator)? {
+                certificates
+                    .push(certifier.sample(&map, &operator, row).map_err(|why| refuse(&source, &why))?);
+            }
+            Report::samples(certificates)
+        }
+    };
+    if args.json {
+        println!("{}", report.json());
+    } else {
+        report.print();
+    }
+    Ok(report.exit_code())
+}
+
+fn refuse(source: &str, why: &CertifyError) -> Failure {
+    match why {
+        CertifyError::Map(bad) => Failure::usage(bad),
+        other => Failure::other(format!("{source}: {other}")),
+    }
+}
+
+fn layout(source: &str, map: &str, shape: &[usize]) -> Result<Layout, Failure> {
+    match *shape {
+        [n, m] if n == m && n > 0 => Ok(if map.starts_with("appnp") { Layout::Graph } else { Layout::Dense }),
+        [c, d, 3, 3] if c == d && c > 0 && !map.starts_with("appnp") => Ok(Layout::Conv),
+        _ => Err(Failure::other(format!(
+            "{source} has the shape {shape:?}, but `{map}` takes weights of shape n x n{}",
+            if map.starts_with("appnp") { "" } else { " or c x c x 3 x 3" }
+        ))),
+    }
+}
+
+/// The map of that name with the options applied.
+fn map(args: &Args, name: &str, layout: Layout) -> Result<MapSpec, Failure> {
+    let activation: Option<Activation> =
+        args.activation.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
+    let norm: Option<PNorm> = args.norm.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
+    let overrides = Overrides { activation, shift: args.shift, power: args.power, norm };
+    let mut map = MapSpec::named(name, layout).map_err(Failure::usage)?;
+    if let Some(given) = args.teleport {
+        let Form::Graph { teleport } = &mut map.form else {
+            return Err(Failure::usage(format!("--teleport belongs to graph maps, and `{name}` is none")));
+        };
+        *teleport = given;
+    }
+    map.with(&overrides, layout).map_err(Failure::usage)
+}
+
+/// `excitatory` and `row-signed` are maps for such weights only: names the entry that is at fault.
+fn require_signs(source: &str, map: &MapSpec, weights: &Array) -> Result<(), Failure> {
+    let row_length = weights.data.len() / weights.shape[0];
+    for (i, row) in weights.data.chunks(row_length).enumerate() {
+        let wrong = match map.requires {
+            Some(SignStructure::Nonnegative) => row.iter().position(|&w| w < 0.0),
+            Some(SignStructure::RowSigned) => {
+                let sign = row.iter().find(|&&w| w != 0.0).map_or(0.0, |w| w.signum());
+                row.iter().position(|&w| w * sign < 0.0)
+            }
+            _ => None,
+        };
+        if let Some(j) = wrong {
+            let place = position(&weights.shape, i * row_length + j);
+            let needed = if map.requires == Some(SignStructure::Nonnegative) {
+                "weights >= 0"
+            } else {
+                "rows of one sign"
+            };
+            return Err(Failure::other(format!(
+                "{source}: `{}` takes {needed}, but entry {place:?} is {}",
+                map.name, row[j]
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn operator(
+    args: &Args,
+    source: &str,
+    layout: Layout,
+    weights: Array,
+    injection: Option<&Array>,
+) -> Result<Operator, Failure> {
+    let n = weights.shape[0];
+    let operator = match layout {
+        Layout::Dense => Operator::dense(n, weights.data),
+        Layout::Conv => {
+            let side = args.side.unwrap_or(DEFAULT_SIDE);
+            let (height, width) = match (args.side, injection.map(|y| y.shape.as_slice())) {
+                (None, Some(&[.., height, width])) if injection.is_some_and(|y| y.shape.len() >= 3) => {
+                    (height, width)
+                }
+                _ => (side, side),
+            };
+            Operator::conv(n, height, width, Padding::Zero, weights.data)
+        }
+        Layout::Graph => {
+            let columns = match injection.map(|y| y.shape.as_slice()) {
+                Some(&[_, columns]) => columns,
+                _ => 1,
+            };
+            sparse(n, columns, &weights.data)
+        }
+    };
+    operator.map_err(|why| Failure::other(format!("{source}: {why}")))
+}
+
+/// The compressed rows of a square matrix.
+fn sparse(
+    n: usize,
+    columns: usize,
+    entries: &[f64],
+) -> Result<Operator, subdeq_theory::operator::OperatorError> {
+    let (mut offsets, mut neighbours, mut weights) = (vec![0], Vec::new(), Vec::new());
+    for row in entries.chunks(n) {
+        for (j, &w) in row.iter().enumerate().filter(|(_, w)| **w != 0.0) {
+            neighbours.push(j);
+            weights.push(w);
+        }
+        offsets.push(weights.len());
+    }
+    Operator::graph(columns, offsets, neighbours, weights)
+}
+
+/// The injections, one slice each.
+fn rows<'a>(
+    path: &Path,
+    y: &'a Array,
+    map: &MapSpec,
+    operator: &Operator,
+) -> Result<Vec<&'a [f64]>, Failure> {
+    let file = path.display();
+    let expected = match map.form {
+        Form::PowerRatio { .. } => 2 * operator.len(),
+        _ => operator.len(),
+    };
+    let count = if y.data.len() == expected { 1 } else { y.shape.first().copied().unwrap_or(0) };
+    if count == 0 || count.checked_mul(expected) != Some(y.data.len()) {
+        return Err(Failure::other(format!(
+            "{file} has the shape {:?}, but each of its rows must have {expected} entries",
+            y.shape
+        )));
+    }
+    if map.needs_nonnegative_injection()
+        && let Some(at) = y.data.iter().position(|&x| x < 0.0)
+    {
+        let place = position(&y.shape, at);
+        return Err(Failure::other(format!(
+            "{file}: entry {place:?} is {}, but `{}` takes injections >= 0",
+            y.data[at], map.name
+        )));
+    }
+    Ok(y.data.chunks(expected).collect())
+}
+
+/// The verdict over all inputs or over several samples.
+struct Report {
+    certificates: Vec<Certificate>,
+    all_inputs: bool,
+}
+
+impl Report {
+    fn all_inputs(certificate: Certificate) -> Report {
+        Report { certificates: vec![certificate], all_inputs: true }
+    }
+
+    fn samples(certificates: Vec<Certificate>) -> Report {
+        Report { certificates, all_inputs: false }
+    }
+
+    /// One refuted sample refutes, one unproven one leaves all unproven.
+    fn verdict(&self) -> &'static str {
+        let any = |name: &str| self.certificates.iter().any(|c| c.verdict.name() == name);
+        if any("refuted") {
+            "refuted"
+        } else if any("unproven") {
+            "unproven"
+        } else {
+            "proven"
+        }
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        match self.verdict() {
+            "proven" => ExitCode::SUCCESS,
+            "unproven" => ExitCode::from(10),
+            _ => ExitCode::from(11),
+        }
+    }
+
+    fn print(&self) {
+        if self.all_inputs {
+            println!("{}", self.certificates[0]);
+            return;
+        }
+        for (row, certificate) in self.certificates.iter().enumerate() {
+            println!("row {row}: {certificate}");
+        }
+        let count = |name: &str| self.certificates.iter().filter(|c| c.verdict.name() == name).count();
+        println!("{} proven, {} unproven, {} refuted", count("proven"), count("unproven"), count("refuted"));
+    }
+
+    fn json(&self) -> Value {
+        let mut object = summary(self.deciding());
+        let fields = object.as_object_mut().expect("a summary is an object");
+        fields.insert("verdict".into(), self.verdict().into());
+        fields.insert("scope".into(), if self.all_inputs { "all-inputs" } else { "samples" }.into());
+        fields.insert("map".into(), self.certificates[0].map.to_string().into());
+        if !self.all_inputs && self.verdict() == "proven" {
+            fields.insert("factor".into(), json!(self.worst_factor()));
+        }
+        let samples: Vec<Value> = if self.all_inputs { Vec::new() } else { self.sample_rows() };
+        fields.insert("samples".into(), samples.into());
+        let full: Vec<Value> = self.certificates.iter().map(|c| json!(c)).collect();
+        fields.insert("certificates".into(), full.into());
+        object
+    }
+
+    fn sample_rows(&self) -> Vec<Value> {
+        let numbered = |(row, certificate): (usize, &Certificate)| {
+            let mut object = summary(certificate);
+            object["row"] = row.into();
+            object
+        };
+        self.certificates.iter().enumerate().map(numbered).collect()
+    }
+
+    /// The certificate that the overall verdict comes from.
+    fn deciding(&self) -> &Certificate {
+        let verdict = self.verdict();
+        self.certificates.iter().find(|c| c.verdict.name() == verdict).unwrap_or(&self.certificates[0])
+    }
+
+    /// The largest factor, if every sample has one.
+    fn worst_factor(&self) -> Option<f64> {
+        let factor = |certificate: &Certificate| match certificate.verdict {
+            Verdict::Proven { factor, .. } => factor,
+            _ => None,
+        };
+        self.certificates.iter().map(factor).try_fold(0.0, |worst: f64, c| Some(worst.max(c?)))
+    }
+}
+
+/// The verdict in the fields that programs look at; the full certificate is given beside it.
+fn summary(certificate: &Certificate) -> Value {
+    let mut object = json!({
+        "verdict": certificate.verdict.name(),
+        "theorem": null, "factor": null, "metric": null, "picard_converges": null,
+        "witnesses": [], "injection": null, "why": null,
+    });
+    match &certificate.verdict {
+        Verdict::Proven { theorem, factor, metric, picard_converges, .. } => {
+            object["theorem"] = json!(theorem);
+            object["factor"] = json!(factor);
+            object["metric"] = metric.name().into();
+            object["picard_converges"] = (*picard_converges).into();
+        }
+        Verdict::Refuted { witness } => {
+            object["witnesses"] = json!(witness.points());
+            object["injection"] = json!(witness.y());
+        }
+        Verdict::Unproven { why, .. } => object["why"] = why.as_str().into(),
+    }
+    object
+}
+
+fn example_weights() -> Array {
+    Array { shape: vec![2, 2], data: vec![1.0, -1.0, -1.0, 1.0] }
+}
+
+/// The published layer and a sound one on the same weights.
+fn example(args: &Args) -> Result<ExitCode, Failure> {
+    let weights = Operator::dense(2, example_weights().data).map_err(Failure::other)?;
+    let certify = |name: &str| -> Result<Certificate, Failure> {
+        let map = map(args, name, Layout::Dense)?;
+        Certifier::new().all_inputs(&map, &weights).map_err(|why| refuse("the example", &why))
+    };
+    let published = certify("subdeq-tanh")?;
+    let sound = certify("split-sign")?;
+    if args.json {
+        let object = |certificate: Certificate| Report::all_inputs(certificate).json();
+        println!("{}", json!({ "example": [object(published), object(sound)] }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("Two neurons that inhibit each other: W = [[1, -1], [-1, 1]].\n");
+    println!("1. The published layer {}.", published.map);
+    if let Ok(mu) = weak_degree(&published.map) {
+        let mu = (mu.bound() * 1e6).ceil() / 1e6;
+        println!("   Its condition holds: degree {mu:.6}, below one, and nothing is asked of W. But:");
+    }
+    println!("   {published}\n");
+    println!("2. The same weights with the signs split, {}.", sound.map);
+    println!("   {sound}");
+    if let Verdict::Proven { factor: Some(c), .. } = sound.verdict
+        && let Some(c) = Contraction::new(c)
+    {
+        // All states lie within [shift - 1, shift + 1], up to the same y on both ends.
+        let (least, most) = (sound.map.shift - 1.0, sound.map.shift + 1.0);
+        let count = c.iterations_from_distance((most / least).ln(), 1e-6);
+        println!("   From any start, {count} iterations bring every entry within one part in a million.");
+    }
+    println!("\nYour own weights: subdeq certify --weights W.npy --map split-sign");
+    Ok(ExitCode::SUCCESS)
+}

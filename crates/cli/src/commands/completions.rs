@@ -1,0 +1,19 @@
+//! `subdeq completions`.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+/// Print completions for a shell.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which shell.
+    shell: Shell,
+}
+
+pub fn run(args: &Args) -> ExitCode {
+    let mut program = super::Program::command();
+    clap_complete::generate(args.shell, &mut program, "subdeq", &mut std::io::stdout());
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,333 @@
+//! `subdeq solve`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use subdeq::map::{Architecture, activation_named, norm_named};
+use subdeq::{
+    Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, Network, Operator, Outcome, Padding,
+    Parametrisation, PeacemanRachford, Picard, Real, Scope, Solution, Solver, Stopping,
+};
+use subdeq_data::npy::{NpyArray, NpyData};
+
+use crate::failure::Failure;
+use crate::weights::Array;
+
+/// Exit status when a sample did not converge: the answer is there, but it is not an equilibrium.
+const NOT_CONVERGED: u8 = 12;
+/// The margin asked of weights that are given for a monotone map: any that f64 can show.
+const LEAST_MARGIN: f64 = 1e-9;
+
+/// Solve z = F(z; y) for every row of an injection.
+///
+/// Exit status: 0 every sample converged, 12 at least one did not, 2 bad usage, 1 any other error.
+#[derive(clap::Args)]
+pub struct Args {
+    /// W as .npy or .safetensors, f32 or f64: n x n (dense) or c x c x 3 x 3 (convolution).
+    #[arg(long)]
+    weights: PathBuf,
+    /// Which tensor of a .safetensors file.
+    #[arg(long)]
+    tensor: Option<String>,
+    /// Inputs y as .npy: batch x n, or batch x c x height x width. power-ratio takes two injections, one after the
+    /// other: batch x 2n.
+    #[arg(long)]
+    injection: PathBuf,
+    /// The map: subdeq-tanh, split-sign, monotone, ... (an unknown name lists them all).
+    #[arg(long)]
+    map: String,
+    /// Replaces the map's activation.
+    #[arg(long)]
+    activation: Option<String>,
+    /// Replaces the map's shift.
+    #[arg(long, allow_negative_numbers = true)]
+    shift: Option<f64>,
+    /// Normalise by this p-norm: 1 to inf.
+    #[arg(long)]
+    norm: Option<String>,
+    /// Default: peaceman-rachford for monotone maps, else anderson.
+    #[arg(long, value_enum)]
+    solver: Option<Method>,
+    /// The relative residual to reach.
+    #[arg(long, default_value_t = 1e-6)]
+    tol: f64,
+    /// At most so many applications of the map per sample.
+    #[arg(long, default_value_t = 1000)]
+    max_iterations: usize,
+    /// Start every entry here [default: 1; 0 for monotone maps].
+    #[arg(long, allow_negative_numbers = true)]
+    start: Option<f64>,
+    /// Number type of the iteration.
+    #[arg(long, value_enum, default_value_t = Precision::F32)]
+    precision: Precision,
+    /// Threads; 0 means all.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Where the solutions go, as .npy of the injection's layout.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Method {
+    Anderson,
+    Picard,
+    Broyden,
+    PeacemanRachford,
+    ForwardBackward,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Precision {
+    F32,
+    F64,
+}
+
+impl From<Method> for Solver {
+    fn from(method: Method) -> Solver {
+        match method {
+            Method::Anderson => Anderson::default().into(),
+            Method::Picard => Picard.into(),
+            Method::Broyden => Broyden::default().into(),
+            Method::PeacemanRachford => PeacemanRachford::default().into(),
+            Method::ForwardBackward => ForwardBackward::default().into(),
+        }
+    }
+}
+
+/// The problem as the files give it.
+struct Problem {
+    architecture: Architecture,
+    operator: Operator,
+    weights: Vec<f64>,
+    /// Samples in the engine's order.
+    y: Vec<f64>,
+    batch: usize,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if !(args.tol >= 0.0 && args.tol.is_finite()) {
+        return Err(Failure::usage(format!("--tol must be a number from 0, not {}", args.tol)));
+    }
+    let problem = read(args)?;
+    match args.precision {
+        Precision::F32 => solve::<f32, _>(args, &problem, Cpu::new(args.threads).map_err(Failure::other)?),
+        Precision::F64 => solve::<f64, _>(args, &problem, Cpu::new(args.threads).map_err(Failure::other)?),
+    }
+}
+
+fn read(args: &Args) -> Result<Problem, Failure> {
+    let weights = Array::read(&args.weights, args.tensor.as_deref())?;
+    let injection = Array::read(&args.injection, None)?;
+    let (file, y_file) = (args.weights.display(), args.injection.display());
+    let layout = match *weights.shape {
+        [n, m] if n == m && n > 0 => Layout::Dense,
+        [c, d, 3, 3] if c == d && c > 0 => Layout::Conv,
+        ref shape => {
+            return Err(Failure::other(format!(
+                "{file} has the shape {shape:?}; weights are n x n (dense) or c x c x 3 x 3 (convolution)"
+            )));
+        }
+    };
+    let architecture = architecture(args, layout)?;
+    let units = weights.shape[0];
+    let twice = architecture.form.injection_count();
+    let padding = if architecture.is_monotone() { Padding::Circular } else { Padding::Zero };
+    let (operator, batch) = match (layout, &*injection.shape) {
+        (Layout::Dense, &[batch, n]) if n == units * twice && batch > 0 => {
+            (Operator::Dense { n: units }, batch)
+        }
+        (Layout::Conv, &[batch, c, height, width]) if c == units * twice && batch * height * width > 0 => {
+            (Operator::Conv { channels: units, height, width, padding }, batch)
+        }
+        (_, shape) => {
+            return Err(Failure::other(format!(
+                "{y_file} has the shape {shape:?}, but with {file} of shape {:?} `{}` takes {}",
+                weights.shape,
+                args.map,
+                match layout {
+                    Layout::Conv => format!("batch x {} x height x width", units * twice),
+                    _ => format!("batch x {}", units * twice),
+                }
+            )));
+        }
+    };
+    let y = transpose(&operator, twice, &injection.data, Direction::ToEngine);
+    Ok(Problem { architecture, operator, weights: weights.data, y, batch })
+}
+
+/// The map of that name, with weights taken as they are given.
+fn architecture(args: &Args, layout: Layout) -> Result<Architecture, Failure> {
+    let mut map = Architecture::named(&args.map, layout).map_err(Failure::usage)?;
+    if let Some(name) = &args.activation {
+        map.activation = activation_named(name).map_err(Failure::usage)?;
+    }
+    if let Some(name) = &args.norm {
+        map.norm = Some(norm_named(name).map_err(Failure::usage)?);
+    }
+    map.shift = args.shift.unwrap_or(map.shift);
+    if map.is_monotone() {
+        map.parametrisation = Parametrisation::MonotoneShifted { margin: LEAST_MARGIN };
+    }
+    Ok(map)
+}
+
+fn solve<T: Real, D: Network<T>>(args: &Args, problem: &Problem, device: D) -> Result<ExitCode, Failure> {
+    let mut layer = layer::<T, D>(args, problem, device)?;
+    let y: Vec<T> = problem.y.iter().map(|&y| T::from_f64(y)).collect();
+    let solution = layer.solve(&y).map_err(Failure::other)?;
+    let verdict = layer.certify(Scope::AllInputs).map_err(Failure::other)?;
+    let bounds = layer.error_bounds(&y, &solution.z).map_err(Failure::other)?;
+    if let Some(path) = &args.out {
+        let z: Vec<f64> = solution.z.iter().map(|z| z.to_f64()).collect();
+        let z = transpose(&problem.operator, 1, &z, Direction::FromEngine);
+        write(path, problem, z)?;
+    }
+    let bounds: Vec<Option<f64>> = bounds.iter().map(|b| b.map(|b| b.value)).collect();
+    if args.json {
+        println!("{}", report(args, problem, &solution, &bounds, &verdict));
+    } else {
+        print(problem, &solution, &bounds, &verdict);
+    }
+    Ok(if solution.converged() { ExitCode::SUCCESS } else { ExitCode::from(NOT_CONVERGED) })
+}
+
+/// A layer that holds exactly the weights that were given.
+fn layer<T: Real, D: Network<T>>(
+    args: &Args,
+    problem: &Problem,
+    device: D,
+) -> Result<Equilibrium<T, D>, Failure> {
+    let mut builder = match problem.operator {
+        Operator::Dense { n } => Equilibrium::dense(n),
+        Operator::Conv { channels, height, width, .. } => Equilibrium::conv(channels, height, width),
+    }
+    .map(problem.architecture.clone())
+    .stopping(Stopping::relative(args.tol).max_iterations(args.max_iterations));
+    if let Some(method) = args.solver {
+        builder = builder.solver(method);
+    }
+    if let Some(start) = args.start {
+        builder = builder.start(start);
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let mut layer = builder.build_on(Arc::new(device), &mut rng).map_err(Failure::usage)?;
+    let weights: Vec<T> = problem.weights.iter().map(|&w| T::from_f64(w)).collect();
+    if problem.architecture.parametrisation == Parametrisation::SplitGains {
+        return Err(Failure::usage(
+            "`gains` has two weight arrays and cannot be solved from one file; use another map",
+        ));
+    }
+    layer.set_parameter(0, &weights).map_err(Failure::other)?;
+    if problem.architecture.is_monotone() && layer.weights().map_err(Failure::other)?[0] != weights {
+        return Err(Failure::other(format!(
+            "{}: these weights are not monotone (the largest eigenvalue of (W + W')/2 is not below 1), so `{}` has no unique \
+             solution to offer",
+            args.weights.display(),
+            args.map
+        )));
+    }
+    Ok(layer)
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    ToEngine,
+    FromEngine,
+}
+
+/// Images are channel-first in files and channel-last in the engine; `parts` states lie one after the other.
+fn transpose(operator: &Operator, parts: usize, data: &[f64], direction: Direction) -> Vec<f64> {
+    let Operator::Conv { channels, height, width, .. } = *operator else { return data.to_vec() };
+    let pixels = height * width;
+    let mut out = vec![0.0; data.len()];
+    let states = out.chunks_exact_mut(channels * pixels).zip(data.chunks_exact(channels * pixels));
+    debug_assert_eq!(data.len() % (parts * channels * pixels), 0);
+    for (out, state) in states {
+        for c in 0..channels {
+            for p in 0..pixels {
+                let (first, last) = (c * pixels + p, p * channels + c);
+                match direction {
+                    Direction::ToEngine => out[last] = state[first],
+                    Direction::FromEngine => out[first] = state[last],
+                }
+            }
+        }
+    }
+    out
+}
+
+fn write(path: &std::path::Path, problem: &Problem, z: Vec<f64>) -> Result<(), Failure> {
+    let shape = match problem.operator {
+        Operator::Dense { n } => vec![problem.batch, n],
+        Operator::Conv { channels, height, width, .. } => vec![problem.batch, channels, height, width],
+    };
+    let z: Vec<f32> = z.iter().map(|&z| z as f32).collect();
+    NpyArray::new(shape, NpyData::F32(z)).and_then(|array| array.write(path)).map_err(Failure::other)
+}
+
+fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Converged => "converged",
+        Outcome::IterationLimit => "iteration-limit",
+        Outcome::Stagnated => "stagnated",
+        Outcome::NotFinite => "not-finite",
+    }
+}
+
+fn report<T>(
+    args: &Args,
+    problem: &Problem,
+    solution: &Solution<T>,
+    bounds: &[Option<f64>],
+    verdict: &subdeq::Certificate,
+) -> Value {
+    let samples: Vec<Value> = solution
+        .samples
+        .iter()
+        .zip(bounds)
+        .map(|(s, bound)| {
+            json!({
+                "iterations": s.iterations,
+                "residual": s.residual.is_finite().then_some(s.residual),
+                "outcome": outcome_name(s.outcome),
+                "error_bound": bound,
+            })
+        })
+        .collect();
+    json!({
+        "map": problem.architecture.name,
+        "tolerance": args.tol,
+        "converged": solution.converged(),
+        "all_inputs": verdict.verdict.name(),
+        "samples": samples,
+        "out": args.out,
+    })
+}
+
+fn print<T>(
+    problem: &Problem,
+    solution: &Solution<T>,
+    bounds: &[Option<f64>],
+    verdict: &subdeq::Certificate,
+) {
+    for (k, (s, bound)) in solution.samples.iter().zip(bounds).enumerate() {
+        let proven = bound.map_or(String::new(), |b| format!(", proven within {b:.3e} of the solution"));
+        println!(
+            "sample {k}: {} after {} iterations, residual {:.3e}{proven}",
+            outcome_name(s.outcome),
+            s.iterations,
+            s.residual
+        );
+    }
+    let converged = solution.samples.iter().filter(|s| s.outcome == Outcome::Converged).count();
+    println!("{converged} of {} converged to a solution of {}", problem.batch, verdict.map);
+    println!("{verdict}");
+}
