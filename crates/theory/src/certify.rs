@@ -20,8 +20,10 @@ pub const DENSE_LIMIT: usize = 1024;
 /// Steps of Collatz and Wielandt's iteration: per call when warm started, and from scratch.
 const WARM_ROUNDS: usize = 3;
 const COLD_ROUNDS: usize = 60;
-/// Secant tests need the fixed points within this of the anchor (in preactivations), see [`secant::INFLATION`].
-pub(crate) const SECANT_REACH: f64 = 2e-10;
+/// Secant tests need the fixed points within this of the anchor (in preactivations): a secant from the fixed point itself
+/// is then steeper by at most `2 reach / (neighbourhood - reach)`, a tenth of what [`secant::INFLATION`] allows; a re-check,
+/// whose roundings are coarser, may use half.
+pub(crate) const SECANT_REACH: f64 = 2e-11;
 /// The margin asked of T3 with secant slopes, which bounds how far a fixed point can be from the anchor.
 pub(crate) const SECANT_MARGIN: f64 = 1e-6;
 

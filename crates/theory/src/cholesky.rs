@@ -3,6 +3,9 @@
 
 use crate::round::{gamma, tiny, vectorised};
 
+/// Enough halvings to exhaust any tolerance; bounds the work whatever the numbers are (a zero matrix, say).
+pub(crate) const MOST_BISECTIONS: usize = 60;
+
 /// A symmetric matrix given by its upper triangle (row major, the rest is ignored) together with a bound on how far
 /// its entries are from the matrix that is meant.
 pub struct Symmetric {
@@ -79,7 +82,10 @@ impl Symmetric {
         if !(known.is_finite() && test(known)) {
             return None;
         }
-        while refuted - known > tolerance * span {
+        for _ in 0..MOST_BISECTIONS {
+            if refuted - known <= tolerance * span {
+                break;
+            }
             let middle = 0.5 * (known + refuted);
             if test(middle) {
                 known = middle;

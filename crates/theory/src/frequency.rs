@@ -7,6 +7,7 @@
 //! Eight frequencies are factorised at once, one per vector lane: every operation is a full vector operation whatever
 //! the number of channels.
 
+use crate::cholesky::MOST_BISECTIONS;
 use crate::operator::{Conv, Padding};
 use crate::round::{gamma, tiny, vectorised};
 
@@ -362,7 +363,10 @@ pub fn largest_symmetric_eigenvalue(conv: &Conv, tolerance: f64) -> f64 {
         * (1.0 + 1e-9)
         + f64::MIN_POSITIVE;
     let (mut known, mut refuted) = (span, -span);
-    while known - refuted > tolerance * span {
+    for _ in 0..MOST_BISECTIONS {
+        if known - refuted <= tolerance * span {
+            break;
+        }
         let middle = 0.5 * (known + refuted);
         if exceeds(conv, middle, 1.0) {
             known = middle;

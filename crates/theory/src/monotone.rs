@@ -6,7 +6,7 @@
 
 use crate::activation::Activation;
 use crate::certificate::{Attempt, Evidence, Theorem};
-use crate::cholesky::Symmetric;
+use crate::cholesky::{MOST_BISECTIONS, Symmetric};
 use crate::frequency;
 use crate::operator::{Conv, Operator, OperatorError};
 use crate::round::{dot, gamma, vectorised};
@@ -136,7 +136,10 @@ impl<'a> QuadraticForm<'a> {
             high *= 2.0;
         }
         let mut low = 0.0;
-        while high - low > 1e-3 * high {
+        for _ in 0..MOST_BISECTIONS {
+            if high - low <= 1e-3 * high {
+                break;
+            }
             let middle = 0.5 * (low + high);
             if shown(middle) {
                 high = middle;
@@ -159,7 +162,10 @@ impl<'a> QuadraticForm<'a> {
             return None;
         }
         let mut high = 1.0;
-        while high - low > 1e-4 * (1.0 - low).min(low) {
+        for _ in 0..MOST_BISECTIONS {
+            if high - low <= 1e-4 * (1.0 - low).min(low) {
+                break;
+            }
             let middle = 0.5 * (low + high);
             if self.q_is_shown(middle, t) {
                 low = middle;
@@ -178,7 +184,10 @@ impl<'a> QuadraticForm<'a> {
         let value = |x: f64| self.largest_q(x.exp(), margin, lipschitz).unwrap_or(0.0);
         let (mut x, mut y) = (b - golden * (b - a), a + golden * (b - a));
         let (mut at_x, mut at_y) = (value(x), value(y));
-        while b - a > 0.02 {
+        for _ in 0..MOST_BISECTIONS {
+            if b - a <= 0.02 {
+                break;
+            }
             if at_x > at_y {
                 (b, y, at_y) = (y, x, at_x);
                 x = b - golden * (b - a);

@@ -435,7 +435,7 @@ impl Claim<'_> {
             }
             other => return Err(Recheck::new(format!("{other} is no secant test"))),
         };
-        ensure(reach * (1.0 + 1e-9) <= 1.2 * SECANT_REACH, "the anchor is too far from a fixed point")
+        ensure(reach * (1.0 + 1e-9) <= 12.0 * SECANT_REACH, "the anchor is too far from a fixed point")
     }
 
     /// A7: margin, Lipschitz constant and splitting factor, each as one definiteness test.

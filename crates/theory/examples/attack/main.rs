@@ -1,0 +1,69 @@
+//! Attacks a million certified systems and prints how many were certified by what.
+//!
+//!     cargo run --release -p subdeq-theory --example attack -- --draws 1500000
+//!
+//! Options: `--draws N` systems to draw (default 100000), `--starts K` starts for each certified one (default 12), `--seed S`,
+//! `--threads T`, `--table M` systems per row of the table of fractions (default 100; 0 for none).
+
+mod campaign;
+mod evaluate;
+mod table;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use campaign::Settings;
+
+fn main() -> ExitCode {
+    let mut settings = Settings { draws: 100_000, starts: 12, seed: 1 };
+    let (mut threads, mut per_row) = (0, 100);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(option) = arguments.next() {
+        let Some(number) = arguments.next().and_then(|text| text.parse::<usize>().ok()) else {
+            eprintln!("{option} needs a number");
+            return ExitCode::from(2);
+        };
+        match option.as_str() {
+            "--draws" => settings.draws = number,
+            "--starts" => settings.starts = number,
+            "--seed" => settings.seed = number as u64,
+            "--threads" => threads = number,
+            "--table" => per_row = number,
+            _ => {
+                eprintln!("there is no option {option}; see the top of this example");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    if let Err(error) = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global() {
+        eprintln!("no threads: {error}");
+        return ExitCode::FAILURE;
+    }
+    if per_row > 0 {
+        table::print(per_row, settings.seed);
+    }
+    let begin = Instant::now();
+    let report = campaign::run(settings);
+    let seconds = begin.elapsed().as_secs_f64();
+    println!(
+        "\n{} systems drawn, {} certified and attacked with {} starts each, in {seconds:.0} s ({:.0} per second)",
+        report.drawn,
+        report.certified,
+        settings.starts,
+        report.certified as f64 / seconds
+    );
+    println!("\ncertificates by theorem");
+    for (theorem, count) in &report.by_theorem {
+        println!("  {count:>9}  {theorem}");
+    }
+    println!("certified systems by family of weights");
+    for (family, count) in &report.by_family {
+        println!("  {count:>9}  {family}");
+    }
+    println!("{} systems re-checked from their certificates", report.rechecked);
+    println!("violations: {}", report.violations.len());
+    for violation in report.violations.iter().take(20) {
+        println!("  {violation}");
+    }
+    if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
