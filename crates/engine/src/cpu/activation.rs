@@ -159,7 +159,7 @@ fn is_plain(map: &Map) -> bool {
 /// `row <- s(row)`, without base and power.
 #[inline(always)]
 pub(crate) fn activate_plain<V: Lanes>(activation: Activation, row: &mut [V::Elem]) {
-    with_scalar!(activation, s => for_vectors::<V>(row.len(), |at, count| {
+    with_scalar!(activation, s => for_vectors!(V, row.len(), |at, count| {
         put(s.value(get::<V>(row, at, count)), row, at, count);
     }));
 }
@@ -172,7 +172,7 @@ pub(crate) fn activate<V: Lanes>(map: &Map, row: &mut [V::Elem]) {
         return;
     }
     let (base, power) = (V::constant(map.base), V::constant(map.power));
-    for_vectors::<V>(row.len(), |at, count| {
+    for_vectors!(V, row.len(), |at, count| {
         let s = get::<V>(row, at, count) + base;
         put(if map.power == 1.0 { s } else { s.powf(power) }, row, at, count);
     });
@@ -181,7 +181,7 @@ pub(crate) fn activate<V: Lanes>(map: &Map, row: &mut [V::Elem]) {
 /// `slope <- h'(row)`, `row <- h(row)`.
 #[inline(always)]
 pub(crate) fn activate_with_slope<V: Lanes>(map: &Map, row: &mut [V::Elem], slope: &mut [V::Elem]) {
-    with_scalar!(map.activation, f => for_vectors::<V>(row.len(), |at, count| {
+    with_scalar!(map.activation, f => for_vectors!(V, row.len(), |at, count| {
         let u = get::<V>(row, at, count);
         let s = f.value(u);
         put(f.slope(u, s), slope, at, count);
@@ -191,7 +191,7 @@ pub(crate) fn activate_with_slope<V: Lanes>(map: &Map, row: &mut [V::Elem], slop
         return;
     }
     let (base, power) = (V::constant(map.base), V::constant(map.power));
-    for_vectors::<V>(row.len(), |at, count| {
+    for_vectors!(V, row.len(), |at, count| {
         let s = get::<V>(row, at, count) + base;
         let (h, factor) = if map.power == 1.0 {
             (s, V::one())

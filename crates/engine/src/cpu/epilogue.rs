@@ -31,7 +31,7 @@ pub(crate) fn forward_row<V: Lanes>(
         (Form::Single, Injection::Inner) => {
             add::<V>(u, y.first);
             activate::<V>(map, u);
-            for_vectors::<V>(len, |at, count| put(get::<V>(u, at, count) + shift, out, at, count));
+            for_vectors!(V, len, |at, count| put(get::<V>(u, at, count) + shift, out, at, count));
         }
         (Form::Single, Injection::Outer) => {
             activate::<V>(map, u);
@@ -45,7 +45,7 @@ pub(crate) fn forward_row<V: Lanes>(
         (Form::Gains, _) => add_difference::<V>(u, w, y.first, shift, out),
         (Form::Divisive { q }, _) => {
             let q = V::constant(q);
-            for_vectors::<V>(len, |at, count| {
+            for_vectors!(V, len, |at, count| {
                 put(get::<V>(u, at, count) / (q + get::<V>(w, at, count)), u, at, count);
             });
             activate::<V>(map, u);
@@ -53,7 +53,7 @@ pub(crate) fn forward_row<V: Lanes>(
         }
         (Form::Rational { q }, _) => {
             let q = V::constant(q);
-            for_vectors::<V>(len, |at, count| {
+            for_vectors!(V, len, |at, count| {
                 let a = get::<V>(u, at, count);
                 let r = a / (q + a + get::<V>(w, at, count));
                 put(r + (get::<V>(y.first, at, count) + shift), out, at, count);
@@ -61,7 +61,7 @@ pub(crate) fn forward_row<V: Lanes>(
         }
         (Form::PowerRatio { p, e }, _) => {
             let (p, e) = (V::constant(p), V::constant(e));
-            for_vectors::<V>(len, |at, count| {
+            for_vectors!(V, len, |at, count| {
                 let a = get::<V>(u, at, count) + get::<V>(y.first, at, count) + e;
                 let b = get::<V>(w, at, count) + get::<V>(y.second, at, count) + e;
                 put((a / b).powf(p) + shift, out, at, count);
@@ -88,7 +88,7 @@ pub(crate) fn slopes_row<V: Lanes>(
         (Form::Single, Injection::Inner) => {
             add::<V>(u, y.first);
             activate_with_slope::<V>(map, u, d0);
-            for_vectors::<V>(len, |at, count| put(get::<V>(u, at, count) + shift, out, at, count));
+            for_vectors!(V, len, |at, count| put(get::<V>(u, at, count) + shift, out, at, count));
         }
         (Form::Single, Injection::Outer) => {
             activate_with_slope::<V>(map, u, d0);
@@ -97,7 +97,7 @@ pub(crate) fn slopes_row<V: Lanes>(
         (Form::SplitSign, _) => {
             activate_with_slope::<V>(map, u, d0);
             activate_with_slope::<V>(map, w, d1);
-            for_vectors::<V>(len, |at, count| put(-get::<V>(d1, at, count), d1, at, count));
+            for_vectors!(V, len, |at, count| put(-get::<V>(d1, at, count), d1, at, count));
             add_difference::<V>(u, w, y.first, shift, out);
         }
         (Form::Gains, _) => {
@@ -106,14 +106,14 @@ pub(crate) fn slopes_row<V: Lanes>(
         }
         (Form::Divisive { q }, _) => {
             let q = V::constant(q);
-            for_vectors::<V>(len, |at, count| {
+            for_vectors!(V, len, |at, count| {
                 let b = q + get::<V>(w, at, count);
                 put(b, w, at, count);
                 put(get::<V>(u, at, count) / b, u, at, count);
                 put(get::<V>(u, at, count), d1, at, count);
             });
             activate_with_slope::<V>(map, u, d0);
-            for_vectors::<V>(len, |at, count| {
+            for_vectors!(V, len, |at, count| {
                 let slope = get::<V>(d0, at, count) / get::<V>(w, at, count).first(count, V::one());
                 put(slope, d0, at, count);
                 put(-slope * get::<V>(d1, at, count), d1, at, count);
@@ -122,7 +122,7 @@ pub(crate) fn slopes_row<V: Lanes>(
         }
         (Form::Rational { q }, _) => {
             let q = V::constant(q);
-            for_vectors::<V>(len, |at, count| {
+            for_vectors!(V, len, |at, count| {
                 let (a, b) = (get::<V>(u, at, count), q + get::<V>(w, at, count));
                 let r = V::one() / (a + b);
                 put(b * r * r, d0, at, count);
@@ -132,7 +132,7 @@ pub(crate) fn slopes_row<V: Lanes>(
         }
         (Form::PowerRatio { p, e }, _) => {
             let (p, e) = (V::constant(p), V::constant(e));
-            for_vectors::<V>(len, |at, count| {
+            for_vectors!(V, len, |at, count| {
                 let a = get::<V>(u, at, count) + get::<V>(y.first, at, count) + e;
                 let b = get::<V>(w, at, count) + get::<V>(y.second, at, count) + e;
                 let f = (a / b).powf(p);
@@ -147,25 +147,25 @@ pub(crate) fn slopes_row<V: Lanes>(
 /// `x <- x + y`.
 #[inline(always)]
 pub(crate) fn add<V: Lanes>(x: &mut [V::Elem], y: &[V::Elem]) {
-    for_vectors::<V>(x.len(), |at, count| put(get::<V>(x, at, count) + get::<V>(y, at, count), x, at, count));
+    for_vectors!(V, x.len(), |at, count| put(get::<V>(x, at, count) + get::<V>(y, at, count), x, at, count));
 }
 
 /// `out <- x * y`.
 #[inline(always)]
 pub(crate) fn multiply<V: Lanes>(x: &[V::Elem], y: &[V::Elem], out: &mut [V::Elem]) {
-    for_vectors::<V>(out.len(), |at, count| put(get::<V>(x, at, count) * get::<V>(y, at, count), out, at, count));
+    for_vectors!(V, out.len(), |at, count| put(get::<V>(x, at, count) * get::<V>(y, at, count), out, at, count));
 }
 
 #[inline(always)]
 fn add_injection<V: Lanes>(s: &[V::Elem], y: &[V::Elem], shift: V, out: &mut [V::Elem]) {
-    for_vectors::<V>(out.len(), |at, count| {
+    for_vectors!(V, out.len(), |at, count| {
         put(get::<V>(s, at, count) + (get::<V>(y, at, count) + shift), out, at, count);
     });
 }
 
 #[inline(always)]
 fn add_difference<V: Lanes>(a: &[V::Elem], b: &[V::Elem], y: &[V::Elem], shift: V, out: &mut [V::Elem]) {
-    for_vectors::<V>(out.len(), |at, count| {
+    for_vectors!(V, out.len(), |at, count| {
         let difference = get::<V>(a, at, count) - get::<V>(b, at, count);
         put(difference + (get::<V>(y, at, count) + shift), out, at, count);
     });

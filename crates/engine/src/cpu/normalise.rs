@@ -39,14 +39,14 @@ pub(crate) fn normalise<V: Lanes>(grouping: Grouping, f: &mut [V::Elem], inverse
     match grouping.row {
         None => {
             let mut largest = V::zero();
-            for_vectors::<V>(f.len(), |at, count| largest = larger(get::<V>(f, at, count).abs(), largest));
+            for_vectors!(V, f.len(), |at, count| largest = larger(get::<V>(f, at, count).abs(), largest));
             let unit = V::Elem::ONE / largest.largest();
             let total = match grouping.norm {
                 PNorm::Inf => unit,
                 PNorm::P(p) => {
                     let mut sum = V::zero();
                     let unit_lanes = V::splat(unit);
-                    for_vectors::<V>(f.len(), |at, count| {
+                    for_vectors!(V, f.len(), |at, count| {
                         sum = sum + power_of_size(get::<V>(f, at, count) * unit_lanes, p);
                     });
                     unit / V::Elem::from_f64(sum.sum().to_f64().powf(1.0 / p))
@@ -54,9 +54,9 @@ pub(crate) fn normalise<V: Lanes>(grouping: Grouping, f: &mut [V::Elem], inverse
             };
             inverse[0] = total;
             let total = V::splat(total);
-            for_vectors::<V>(f.len(), |at, count| put(get::<V>(f, at, count) * total, f, at, count));
+            for_vectors!(V, f.len(), |at, count| put(get::<V>(f, at, count) * total, f, at, count));
         }
-        Some(row) => for_vectors::<V>(row, |at, count| {
+        Some(row) => for_vectors!(V, row, |at, count| {
             let mut largest = V::zero();
             for f in f.chunks_exact(row) {
                 largest = larger(get::<V>(f, at, count).abs(), largest);
@@ -85,7 +85,7 @@ pub(crate) fn normalise<V: Lanes>(grouping: Grouping, f: &mut [V::Elem], inverse
 #[inline(always)]
 pub(crate) fn norm_gradient<V: Lanes>(grouping: Grouping, f: &[V::Elem], gradient: &mut [V::Elem]) {
     match grouping.norm {
-        PNorm::P(p) => for_vectors::<V>(f.len(), |at, count| {
+        PNorm::P(p) => for_vectors!(V, f.len(), |at, count| {
             let x = get::<V>(f, at, count);
             let size = if p == 1.0 {
                 V::select(V::zero().lt(x.abs()), V::one(), V::zero())
@@ -126,11 +126,11 @@ pub(crate) fn pull_back<V: Lanes>(
     match row {
         None => {
             let mut inner = V::zero();
-            for_vectors::<V>(f.len(), |at, count| inner = get::<V>(f, at, count).fma(get::<V>(g, at, count), inner));
+            for_vectors!(V, f.len(), |at, count| inner = get::<V>(f, at, count).fma(get::<V>(g, at, count), inner));
             let (inner, inverse) = (V::splat(inner.sum()), V::splat(inverse[0]));
-            for_vectors::<V>(f.len(), |at, count| project(g, gradient, at, count, inner, inverse));
+            for_vectors!(V, f.len(), |at, count| project(g, gradient, at, count, inner, inverse));
         }
-        Some(row) => for_vectors::<V>(row, |at, count| {
+        Some(row) => for_vectors!(V, row, |at, count| {
             let mut inner = V::zero();
             for (f, g) in f.chunks_exact(row).zip(g.chunks_exact(row)) {
                 inner = get::<V>(f, at, count).fma(get::<V>(g, at, count), inner);

@@ -117,7 +117,7 @@ impl<T: SimdReal> Vectorised<T> for AllFinite<'_, T> {
     fn run<V: Lanes<Elem = T>>(self) -> bool {
         // 0 x is NaN as soon as x is not finite, and a sum with NaN stays NaN.
         let mut witness = V::zero();
-        for_vectors::<V>(self.0.len(), |at, count| {
+        for_vectors!(V, self.0.len(), |at, count| {
             witness = get::<V>(self.0, at, count).fma(V::zero(), witness);
         });
         witness.sum() == T::ZERO

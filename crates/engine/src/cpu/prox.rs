@@ -72,7 +72,7 @@ pub(crate) fn prox_row<V: Lanes>(activation: Activation, t: f64, row: &mut [V::E
 #[inline(always)]
 pub(crate) fn adjoint_prox_row<V: Lanes>(t: f64, slope: &[V::Elem], row: &mut [V::Elem]) {
     let t = V::constant(t);
-    for_vectors::<V>(row.len(), |at, count| {
+    for_vectors!(V, row.len(), |at, count| {
         let d = get::<V>(slope, at, count);
         let weight = d + t * (V::one() - d);
         put(d * get::<V>(row, at, count) / weight.first(count, V::one()), row, at, count);
@@ -81,7 +81,7 @@ pub(crate) fn adjoint_prox_row<V: Lanes>(t: f64, slope: &[V::Elem], row: &mut [V
 
 #[inline(always)]
 fn each<V: Lanes>(row: &mut [V::Elem], f: impl Fn(V) -> V) {
-    for_vectors::<V>(row.len(), |at, count| put(f(get::<V>(row, at, count)), row, at, count));
+    for_vectors!(V, row.len(), |at, count| put(f(get::<V>(row, at, count)), row, at, count));
 }
 
 /// For `g >= 0`: `t x + (1 - t) x / (1 + x) = g`, i.e. `t x^2 + (1 - g) x - g = 0`; odd in `g`.
@@ -124,4 +124,70 @@ fn newton<V: Lanes>(t: f64, row: &mut [V::Elem], s: impl Fn(V) -> (V, V)) {
         }
         s(x).0
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prox_row;
+    use crate::Activation;
+    use crate::cpu::isa::{Isa, Vectorised};
+    use crate::cpu::simd::{Lanes, SimdReal};
+
+    struct Prox<'a, T> {
+        activation: Activation,
+        t: f64,
+        row: &'a mut [T],
+    }
+
+    impl<T: SimdReal> Vectorised<T> for Prox<'_, T> {
+        type Output = ();
+        #[inline(always)]
+        fn run<V: Lanes<Elem = T>>(self) {
+            prox_row::<V>(self.activation, self.t, self.row);
+        }
+    }
+
+    /// Monotone in `g` with the root found by bisection of `t x + (1 - t) s(x) = g`, `z = s(x)`.
+    fn by_bisection(s: impl Fn(f64) -> f64, t: f64, g: f64) -> f64 {
+        let (mut lo, mut hi) = (-1e5, 1e5);
+        for _ in 0..200 {
+            let x = 0.5 * (lo + hi);
+            if t * x + (1.0 - t) * s(x) < g { lo = x } else { hi = x }
+        }
+        s(lo)
+    }
+
+    #[test]
+    fn the_root_of_its_equation() {
+        type Scalar = fn(f64) -> f64;
+        let cases: [(Activation, Scalar); 8] = [
+            (Activation::Tanh, f64::tanh),
+            (Activation::Sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
+            (Activation::Softplus { beta: 2.0 }, |x| {
+                let x = 2.0 * x;
+                0.5 * (x.max(0.0) + (-x.abs()).exp().ln_1p())
+            }),
+            (Activation::Softsign, |x| x / (1.0 + x.abs())),
+            (Activation::HardTanh { lo: -0.5, hi: 1.5 }, |x| x.clamp(-0.5, 1.5)),
+            (Activation::Relu, |x| x.max(0.0)),
+            (Activation::LeakyRelu { slope: 0.1 }, |x| if x > 0.0 { x } else { 0.1 * x }),
+            (Activation::Identity, |x| x),
+        ];
+        for (activation, s) in cases {
+            for t in [1.0 / 64.0, 0.3, 1.0, 2.7, 64.0] {
+                let g: Vec<f64> = (-120..=120).map(|k| f64::from(k) * 0.37).collect();
+                let mut double = g.clone();
+                Isa::detect().dispatch(Prox { activation, t, row: &mut double });
+                let mut single: Vec<f32> = g.iter().map(|&g| g as f32).collect();
+                Isa::detect().dispatch(Prox { activation, t, row: &mut single });
+                for ((&g, &z), &z32) in g.iter().zip(&double).zip(&single) {
+                    let exact = by_bisection(s, t, g);
+                    assert!((z - exact).abs() < 1e-9 * (1.0 + exact.abs()), "{activation:?}, t = {t}, g = {g}: {z} {exact}");
+                    let from_single = by_bisection(s, t, f64::from(g as f32));
+                    let error = (f64::from(z32) - from_single).abs();
+                    assert!(error < 4e-6 * (1.0 + from_single.abs()), "{activation:?}, t = {t}, g = {g} in f32: {z32} {from_single}");
+                }
+            }
+        }
+    }
 }

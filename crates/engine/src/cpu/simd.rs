@@ -184,19 +184,29 @@ pub trait Exponent: Lanes<Elem = f32> {
     fn split(self) -> (Self, Self);
 }
 
-/// Calls `work(at, count)` for the vectors of a row of `len` numbers: full ones, then the tail, if any.
-#[inline(always)]
-pub(crate) fn for_vectors<V: Lanes>(len: usize, mut work: impl FnMut(usize, usize)) {
-    let full = len - len % V::N;
-    let mut at = 0;
-    while at < full {
-        work(at, V::N);
-        at += V::N;
-    }
-    if at < len {
-        work(at, len - at);
-    }
+/// `for_vectors!(V, len, |at, count| body)`: the body for each vector of a row of `len` numbers, full ones first, then
+/// the tail, if any.
+///
+/// A macro and not a function that takes a closure: the body of a closure is compiled without the instructions of the
+/// entry point, and unless the compiler happens to inline it, every vector operation in it becomes a function call.
+macro_rules! for_vectors {
+    ($lanes:ty, $len:expr, |$at:ident, $count:ident| $body:expr) => {{
+        let len: usize = $len;
+        let lanes = <$lanes as $crate::cpu::simd::Lanes>::N;
+        let full = len - len % lanes;
+        let mut start = 0;
+        while start < full {
+            let ($at, $count) = (start, lanes);
+            $body;
+            start += lanes;
+        }
+        if start < len {
+            let ($at, $count) = (start, len - start);
+            $body;
+        }
+    }};
 }
+pub(crate) use for_vectors;
 
 /// The `count` numbers of a row that begin at `at`, then zeros.
 #[inline(always)]

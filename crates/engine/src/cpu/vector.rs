@@ -17,7 +17,7 @@ impl<T: SimdReal> Vectorised<T> for Dot<'_, T> {
         let mut total = 0.0;
         for (x, y) in self.x.chunks(CHUNK).zip(self.y.chunks(CHUNK)) {
             let mut sum = V::zero();
-            for_vectors::<V>(x.len(), |at, count| sum = get::<V>(x, at, count).fma(get::<V>(y, at, count), sum));
+            for_vectors!(V, x.len(), |at, count| sum = get::<V>(x, at, count).fma(get::<V>(y, at, count), sum));
             total += sum.sum().to_f64();
         }
         total
@@ -41,7 +41,7 @@ impl<T: SimdReal> Vectorised<T> for AddScaled<'_, T> {
     fn run<V: Lanes<Elem = T>>(self) {
         let factor = V::splat(self.factor);
         let Self { x, out, .. } = self;
-        for_vectors::<V>(out.len(), |at, count| {
+        for_vectors!(V, out.len(), |at, count| {
             put(factor.fma(get::<V>(x, at, count), get::<V>(out, at, count)), out, at, count);
         });
     }
@@ -63,7 +63,7 @@ impl<T: SimdReal> Vectorised<T> for Difference<'_, T> {
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
         let Self { x, y, out } = self;
-        for_vectors::<V>(out.len(), |at, count| {
+        for_vectors!(V, out.len(), |at, count| {
             put(get::<V>(x, at, count) - get::<V>(y, at, count), out, at, count);
         });
     }

@@ -9,7 +9,8 @@ use rayon::prelude::*;
 use super::kernel::{Convolution, Scratch};
 use super::precision::Accuracy;
 use super::shape::{Shape, Stencil};
-use super::{weight_gradient as gradient, workspace};
+use super::weight_gradient::{self, WeightGradient};
+use super::workspace;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::SimdReal;
@@ -81,7 +82,8 @@ pub fn weight_gradient<T: SimdReal>(
     if batch == 0 || shape.pixels() == 0 {
         return Ok(());
     }
-    let (weight_sums, bias_sums) = (gradient::packed_len(shape), shape.out_channels);
+    let gradient = WeightGradient::new::<T>(isa, *shape);
+    let (weight_sums, bias_sums) = (gradient.packed_len(), shape.out_channels);
     let chunk = batch.div_ceil(CHUNKS);
     workspace::with(|partial: &mut Buffer<T>| {
         let len = weight_sums + bias_sums;
@@ -91,16 +93,16 @@ pub fn weight_gradient<T: SimdReal>(
         partial[..chunks * len].par_chunks_mut(len).zip(images).for_each(|(sums, (x, gy))| {
             sums.fill(T::ZERO);
             let (weight_sums, bias_sums) = sums.split_at_mut(weight_sums);
-            workspace::with(|scratch: &mut gradient::Scratch<T>| {
+            workspace::with(|scratch: &mut weight_gradient::Scratch<T>| {
                 for (x, gy) in x.chunks_exact(shape.input_len()).zip(gy.chunks_exact(shape.output_len())) {
-                    gradient::add_image(isa, shape, x, gy, scratch, weight_sums);
+                    gradient.add_image(x, gy, scratch, weight_sums);
                     add_rows(shape, gy, bias_sums);
                 }
             });
         });
         add_pairwise(&mut partial[..chunks * len], len);
         let (weight_sums, bias_sums) = partial[..len].split_at(weight_sums);
-        gradient::unpack(shape, weight_sums, gw);
+        gradient.unpack(weight_sums, gw);
         if let Some(gb) = gb {
             gb.iter_mut().zip(bias_sums).for_each(|(gb, &sum)| *gb += sum);
         }

@@ -25,13 +25,18 @@ pub fn vector_blocks<V: Lanes>(outputs: usize) -> impl Iterator<Item = (usize, u
 /// Calls `$function::<V, ROWS, VECTORS>` with the number of rows that suits `$vectors`.
 macro_rules! with_block {
     ($lanes:ident, $vectors:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        match (<$lanes as Lanes>::N, $vectors) {
-            (16, 1) => $function::<$lanes, 14, 1>($($argument),*),
-            (16, 2) => $function::<$lanes, 12, 2>($($argument),*),
-            (16, 3) => $function::<$lanes, 8, 3>($($argument),*),
-            (16, _) => $function::<$lanes, 6, 4>($($argument),*),
-            (_, 1) => $function::<$lanes, 8, 1>($($argument),*),
-            _ => $function::<$lanes, 6, 2>($($argument),*),
+        if <$lanes as Lanes>::N == 16 {
+            match $vectors {
+                1 => $function::<$lanes, 14, 1>($($argument),*),
+                2 => $function::<$lanes, 12, 2>($($argument),*),
+                3 => $function::<$lanes, 8, 3>($($argument),*),
+                _ => $function::<$lanes, 6, 4>($($argument),*),
+            }
+        } else {
+            match $vectors {
+                1 => $function::<$lanes, 8, 1>($($argument),*),
+                _ => $function::<$lanes, 6, 2>($($argument),*),
+            }
         }
     };
 }

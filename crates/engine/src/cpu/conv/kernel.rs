@@ -1,14 +1,17 @@
 //! The convolution inside an equilibrium: which kernel computes it, and how its bands are handed on.
 
-use std::any::{Any, TypeId};
+use std::any::Any;
 
 #[cfg(target_arch = "x86_64")]
-use super::amx::{Amx, AmxProof, Passes, Planes, TileSession};
+use super::amx::{Amx, Planes};
 use super::direct::Direct;
 use super::padded::Padded;
 use super::precision::Accuracy;
+use super::same::{is_f32, same, same_mut};
 use super::shape::{Geometry, Shape, Stencil};
-use super::weight_gradient as gradient;
+#[cfg(target_arch = "x86_64")]
+use super::tiles::{AmxProof, Passes, TileSession};
+use super::weight_gradient::{self, WeightGradient};
 use super::winograd::{self, Winograd};
 use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::Isa;
@@ -19,7 +22,7 @@ use crate::cpu::simd::SimdReal;
 const BAND: usize = winograd::TILE;
 
 /// Images with fewer pixels than this are summed directly: tiles of 16 pixels would mostly be empty.
-const SMALL: usize = 16;
+pub const SMALL: usize = 16;
 
 /// A convolution packed for every accuracy.
 ///
@@ -32,15 +35,15 @@ const SMALL: usize = 16;
 /// Everything is summed directly in `f64` and for small images.
 pub struct Convolution<T: SimdReal> {
     geometry: Geometry,
-    isa: Isa,
     direct: Direct<T>,
-    fast: Fast<T>,
+    fast: Fast,
+    gradient: WeightGradient,
 }
 
 /// What computes below full accuracy.
-enum Fast<T: SimdReal> {
+enum Fast {
     None,
-    Winograd(Winograd<T>),
+    Winograd(Winograd),
     #[cfg(target_arch = "x86_64")]
     Tiles(AmxProof, Amx),
 }
@@ -49,17 +52,21 @@ enum Fast<T: SimdReal> {
 #[derive(Default)]
 pub struct Scratch<T: SimdReal> {
     padded: Padded<T>,
-    winograd: winograd::Scratch<T>,
+    winograd: winograd::Scratch,
     #[cfg(target_arch = "x86_64")]
     planes: Planes,
-    gradient: gradient::Scratch<T>,
+    gradient: weight_gradient::Scratch<T>,
 }
 
 impl<T: SimdReal> Convolution<T> {
     /// Room for the weights of such a convolution.
     pub fn new(isa: Isa, geometry: Geometry) -> Self {
-        let direct = Direct::new(isa, geometry);
-        Self { geometry, isa, direct, fast: Fast::new(isa, geometry) }
+        Self {
+            geometry,
+            direct: Direct::new(isa, geometry),
+            fast: Fast::new::<T>(isa, geometry),
+            gradient: WeightGradient::new::<T>(isa, geometry.shape),
+        }
     }
 
     /// Packs the weights.
@@ -92,13 +99,15 @@ impl<T: SimdReal> Convolution<T> {
         let bands = |start: usize, end: usize| (start..end).step_by(BAND).map(move |row| row..end.min(row + BAND));
         match (&self.fast, accuracy) {
             (Fast::Winograd(winograd), Accuracy::Coarse | Accuracy::Fine) => {
+                let images = same::<T, f32>(images).expect("Winograd is chosen for f32 only");
                 let block = winograd.block_rows();
                 for start in (0..height).step_by(block) {
                     let end = height.min(start + block);
                     winograd.transform(images, start..end, &mut scratch.winograd);
                     for rows in bands(start, end) {
                         let band = &mut band[..band_len(rows.len())];
-                        winograd.rows(&scratch.winograd, rows.start - start, rows.len(), band);
+                        let sums = same_mut::<T, f32>(band).expect("Winograd is chosen for f32 only");
+                        winograd.rows(&scratch.winograd, rows.start - start, rows.len(), sums);
                         emit(rows.start, band);
                     }
                 }
@@ -157,24 +166,23 @@ impl<T: SimdReal> ConvKernel<T> for Convolution<T> {
     }
 
     fn gradient_len(&self) -> usize {
-        self.geometry.in_planes * self.geometry.out_planes * gradient::packed_len(&self.geometry.shape)
+        self.geometry.in_planes * self.geometry.out_planes * self.gradient.packed_len()
     }
 
     fn accumulate_gradient(&self, images: &[T], gradients: &[T], scratch: &mut ConvScratch<T>, accumulator: &mut [T]) {
         let shape = &self.geometry.shape;
         let scratch = &mut own(&mut scratch.own).gradient;
-        let mut accumulators = accumulator.chunks_exact_mut(gradient::packed_len(shape));
+        let mut accumulators = accumulator.chunks_exact_mut(self.gradient.packed_len());
         for gy in gradients.chunks_exact(shape.output_len()) {
             for (x, accumulator) in images.chunks_exact(shape.input_len()).zip(&mut accumulators) {
-                gradient::add_image(self.isa, shape, x, gy, scratch, accumulator);
+                self.gradient.add_image(x, gy, scratch, accumulator);
             }
         }
     }
 
     fn unpack_gradient(&self, accumulator: &[T], blocks: &mut [&mut [T]]) {
-        let shape = &self.geometry.shape;
-        for (packed, block) in accumulator.chunks_exact(gradient::packed_len(shape)).zip(blocks) {
-            gradient::unpack(shape, packed, block);
+        for (packed, block) in accumulator.chunks_exact(self.gradient.packed_len()).zip(blocks) {
+            self.gradient.unpack(packed, block);
         }
     }
 }
@@ -191,9 +199,9 @@ fn own<T: SimdReal>(own: &mut Option<Box<dyn Any + Send>>) -> &mut Scratch<T> {
     own.as_mut().and_then(|own| own.downcast_mut()).expect("scratch memory of another kernel")
 }
 
-impl<T: SimdReal> Fast<T> {
-    fn new(isa: Isa, geometry: Geometry) -> Self {
-        if TypeId::of::<T>() != TypeId::of::<f32>() || geometry.shape.pixels() < SMALL {
+impl Fast {
+    fn new<T: SimdReal>(isa: Isa, geometry: Geometry) -> Self {
+        if !is_f32::<T>() || geometry.shape.pixels() < SMALL {
             return Self::None;
         }
         #[cfg(target_arch = "x86_64")]
@@ -202,22 +210,4 @@ impl<T: SimdReal> Fast<T> {
         }
         Self::Winograd(Winograd::new(isa, geometry))
     }
-}
-
-/// The same slice, if the two types are the same.
-fn same<T: 'static, U: 'static>(slice: &[T]) -> Option<&[U]> {
-    if TypeId::of::<T>() != TypeId::of::<U>() {
-        return None;
-    }
-    // SAFETY: the types are the same.
-    Some(unsafe { std::slice::from_raw_parts(slice.as_ptr().cast(), slice.len()) })
-}
-
-/// As [`same`].
-fn same_mut<T: 'static, U: 'static>(slice: &mut [T]) -> Option<&mut [U]> {
-    if TypeId::of::<T>() != TypeId::of::<U>() {
-        return None;
-    }
-    // SAFETY: the types are the same, and the borrow is exclusive.
-    Some(unsafe { std::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), slice.len()) })
 }

@@ -8,7 +8,12 @@ mod direct;
 mod kernel;
 mod padded;
 mod precision;
+mod same;
 mod shape;
+#[cfg(target_arch = "x86_64")]
+mod tile_gradient;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 mod weight_gradient;
 mod winograd;
 mod workspace;
@@ -17,3 +22,6 @@ pub use batch::{forward, input_gradient, weight_gradient};
 pub use kernel::kernel;
 pub use precision::{Accuracy, Graded, GradedScratch, set_accuracy};
 pub use shape::Shape;
+
+#[cfg(test)]
+mod tests;

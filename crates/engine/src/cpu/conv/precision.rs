@@ -192,6 +192,7 @@ mod tests {
             }
         }
         assert!(distance[0].value(measure) <= tolerance);
+        drop(graded);
         (z[0], problem.used)
     }
 

@@ -11,8 +11,14 @@
 use std::ops::Range;
 
 use super::block::{Strides, accumulate, vector_blocks, with_block};
+use super::kernel::SMALL;
 use super::padded::Padded;
+use super::same::is_f32;
+#[cfg(target_arch = "x86_64")]
+use super::same::{same, same_mut};
 use super::shape::Shape;
+#[cfg(target_arch = "x86_64")]
+use super::{tile_gradient, tiles::AmxProof};
 use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::simd::{Lanes, SimdReal};
@@ -26,51 +32,90 @@ pub struct Scratch<T: SimdReal> {
     padded: Padded<T>,
     /// A band of the output gradient, channels padded to whole vectors.
     band: Buffer<T>,
-}
-
-/// Numbers in the packed gradient `[window row][window column][input][padded output]`.
-pub fn packed_len(shape: &Shape) -> usize {
-    9 * shape.in_channels * shape.out_channels.next_multiple_of(LANES)
+    #[cfg(target_arch = "x86_64")]
+    tiles: tile_gradient::Scratch,
 }
 
 /// Outputs are padded to this many in the packed gradient, whatever the instruction set.
 const LANES: usize = 16;
 
-/// Adds the gradient of one image to a packed gradient.
-pub fn add_image<T: SimdReal>(
+/// How the gradient for the weights of a shape is formed; packed gradients have a layout of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightGradient {
+    shape: Shape,
     isa: Isa,
-    shape: &Shape,
-    x: &[T],
-    gy: &[T],
-    scratch: &mut Scratch<T>,
-    packed: &mut [T],
-) {
-    let geometry = shape.single();
-    assert!(packed.len() == packed_len(shape) && gy.len() == shape.output_len(), "gradient length");
-    scratch.padded.load(&geometry, x);
-    let padded_outputs = shape.out_channels.next_multiple_of(LANES);
-    scratch.band.reserve_zeros(BAND * shape.width * padded_outputs);
-    for start in (0..shape.height).step_by(BAND) {
-        let rows = start..shape.height.min(start + BAND);
-        let gy = &gy[start * shape.width * shape.out_channels..];
-        let pixels = rows.len() * shape.width;
-        for (target, gy) in
-            scratch.band.chunks_exact_mut(padded_outputs).zip(gy.chunks_exact(shape.out_channels)).take(pixels)
-        {
-            target[..shape.out_channels].copy_from_slice(gy);
-        }
-        let (image, gy) = (scratch.padded.numbers(&geometry), &scratch.band[..pixels * padded_outputs]);
-        isa.dispatch(AddBand { shape, rows, image, gy, packed });
-    }
+    #[cfg(target_arch = "x86_64")]
+    tiles: Option<AmxProof>,
 }
 
-/// Adds a packed gradient to one in the order of the weights.
-pub fn unpack<T: SimdReal>(shape: &Shape, packed: &[T], gw: &mut [T]) {
-    let padded_outputs = shape.out_channels.next_multiple_of(LANES);
-    for (output, gw) in gw.chunks_exact_mut(9 * shape.in_channels).enumerate() {
-        for (input, gw) in gw.chunks_exact_mut(9).enumerate() {
-            for (tap, gw) in gw.iter_mut().enumerate() {
-                *gw += packed[(tap * shape.in_channels + input) * padded_outputs + output];
+impl WeightGradient {
+    /// The fastest way for numbers of type `T`: on matrix tiles where there are any and the image is not tiny.
+    pub fn new<T: SimdReal>(isa: Isa, shape: Shape) -> Self {
+        Self {
+            shape,
+            isa,
+            #[cfg(target_arch = "x86_64")]
+            tiles: AmxProof::of(isa).filter(|_| is_f32::<T>() && shape.pixels() >= SMALL),
+        }
+    }
+
+    /// Numbers in a packed gradient.
+    pub fn packed_len(&self) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.tiles.is_some() {
+            return tile_gradient::packed_len(&self.shape);
+        }
+        // `[window row][window column][input][padded output]`.
+        9 * self.shape.in_channels * self.shape.out_channels.next_multiple_of(LANES)
+    }
+
+    /// Adds the gradient of one image to a packed gradient.
+    pub fn add_image<T: SimdReal>(&self, x: &[T], gy: &[T], scratch: &mut Scratch<T>, packed: &mut [T]) {
+        #[cfg(target_arch = "x86_64")]
+        if let (Some(proof), Some(x), Some(gy)) = (self.tiles, same::<T, f32>(x), same::<T, f32>(gy))
+            && let Some(packed) = same_mut::<T, f32>(packed)
+        {
+            return tile_gradient::add_image(proof, &self.shape, x, gy, &mut scratch.tiles, packed);
+        }
+        self.add_image_by_sums(x, gy, scratch, packed);
+    }
+
+    fn add_image_by_sums<T: SimdReal>(&self, x: &[T], gy: &[T], scratch: &mut Scratch<T>, packed: &mut [T]) {
+        let shape = &self.shape;
+        let geometry = shape.single();
+        assert!(packed.len() == self.packed_len() && gy.len() == shape.output_len(), "gradient length");
+        scratch.padded.load(&geometry, x);
+        let padded_outputs = shape.out_channels.next_multiple_of(LANES);
+        scratch.band.reserve_zeros(BAND * shape.width * padded_outputs);
+        for start in (0..shape.height).step_by(BAND) {
+            let rows = start..shape.height.min(start + BAND);
+            let gy = &gy[start * shape.width * shape.out_channels..];
+            let pixels = rows.len() * shape.width;
+            let targets = scratch.band.chunks_exact_mut(padded_outputs).take(pixels);
+            for (target, gy) in targets.zip(gy.chunks_exact(shape.out_channels)) {
+                // What lies behind the outputs goes into sums that nobody reads.
+                target[..shape.out_channels].copy_from_slice(gy);
+            }
+            let (image, gy) = (scratch.padded.numbers(&geometry), &scratch.band[..pixels * padded_outputs]);
+            self.isa.dispatch(AddBand { shape, rows, image, gy, packed });
+        }
+    }
+
+    /// Adds a packed gradient to one in the order of the weights.
+    pub fn unpack<T: SimdReal>(&self, packed: &[T], gw: &mut [T]) {
+        #[cfg(target_arch = "x86_64")]
+        if let (Some(_), Some(packed)) = (self.tiles, same::<T, f32>(packed))
+            && let Some(gw) = same_mut::<T, f32>(gw)
+        {
+            return tile_gradient::unpack(&self.shape, packed, gw);
+        }
+        let shape = &self.shape;
+        let padded_outputs = shape.out_channels.next_multiple_of(LANES);
+        for (output, gw) in gw.chunks_exact_mut(9 * shape.in_channels).enumerate() {
+            for (input, gw) in gw.chunks_exact_mut(9).enumerate() {
+                for (tap, gw) in gw.iter_mut().enumerate() {
+                    *gw += packed[(tap * shape.in_channels + input) * padded_outputs + output];
+                }
             }
         }
     }

@@ -14,9 +14,10 @@ use std::ops::Range;
 
 use super::block::{MAX_ROWS, Strides, accumulate, load_lanes, store_lanes, vector_blocks, with_block};
 use super::shape::{Geometry, Stencil, neighbour};
+use crate::Real;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::{Isa, Vectorised};
-use crate::cpu::simd::{Lanes, SimdReal};
+use crate::cpu::simd::Lanes;
 
 /// Outputs along the side of a tile.
 pub const TILE: usize = 4;
@@ -41,21 +42,21 @@ const WEIGHT_TRANSFORM: [[f64; 3]; WINDOW] = [
 
 /// Coefficients of the weights as `[plane][output block][coefficient][input][vectors of outputs]`.
 #[derive(Clone, Debug)]
-pub struct Winograd<T: SimdReal> {
-    weights: Buffer<T>,
+pub struct Winograd {
+    weights: Buffer<f32>,
     geometry: Geometry,
     isa: Isa,
 }
 
 /// Room to compute with, for one thread.
 #[derive(Clone, Debug, Default)]
-pub struct Scratch<T: SimdReal> {
+pub struct Scratch {
     /// `[coefficient][tile][input]`.
-    image: Buffer<T>,
+    image: Buffer<f32>,
     /// `[plane][coefficient][tile][padded output]`.
-    sums: Buffer<T>,
+    sums: Buffer<f32>,
     /// Stands for a pixel outside.
-    zeros: Buffer<T>,
+    zeros: Buffer<f32>,
 }
 
 /// Outputs of one plane, padded to whole vectors.
@@ -63,7 +64,7 @@ fn padded_outputs(geometry: &Geometry) -> usize {
     geometry.shape.out_channels.next_multiple_of(LANES)
 }
 
-impl<T: SimdReal> Winograd<T> {
+impl Winograd {
     /// Room for the weights of such a convolution.
     pub fn new(isa: Isa, geometry: Geometry) -> Self {
         let len = geometry.out_planes * COEFFICIENTS * geometry.inputs() * padded_outputs(&geometry);
@@ -71,7 +72,7 @@ impl<T: SimdReal> Winograd<T> {
     }
 
     /// Transforms and packs the weights.
-    pub fn pack(&mut self, stencil: &Stencil<T>) {
+    pub fn pack<T: Real>(&mut self, stencil: &Stencil<T>) {
         assert!(stencil.geometry() == self.geometry, "weights of another geometry");
         self.isa.dispatch(Pack { winograd: self, stencil });
     }
@@ -85,7 +86,7 @@ impl<T: SimdReal> Winograd<T> {
     }
 
     /// The transformed sums of a block of rows of an image, which [`Self::rows`] takes its answers from.
-    pub fn transform(&self, image: &[T], rows: Range<usize>, scratch: &mut Scratch<T>) {
+    pub fn transform(&self, image: &[f32], rows: Range<usize>, scratch: &mut Scratch) {
         let geometry = &self.geometry;
         assert!(image.len() == geometry.in_planes * geometry.shape.input_len(), "image length");
         assert!(rows.start.is_multiple_of(TILE) && rows.len() <= self.block_rows(), "rows of a block");
@@ -98,7 +99,7 @@ impl<T: SimdReal> Winograd<T> {
 
     /// Preactivations of one row of tiles, `band` rows behind the start of the transformed block:
     /// `[plane][row][pixel][channel]`.
-    pub fn rows(&self, scratch: &Scratch<T>, band: usize, rows: usize, out: &mut [T]) {
+    pub fn rows(&self, scratch: &Scratch, band: usize, rows: usize, out: &mut [f32]) {
         assert!(out.len() == self.geometry.out_planes * self.geometry.output_rows(rows), "output length");
         assert!(rows <= TILE && band.is_multiple_of(TILE) && band < self.block_rows(), "rows of a tile");
         self.isa.dispatch(TransformBack { winograd: self, scratch, band, rows, out });
@@ -110,16 +111,16 @@ impl<T: SimdReal> Winograd<T> {
     }
 }
 
-struct Pack<'a, T: SimdReal> {
-    winograd: &'a mut Winograd<T>,
+struct Pack<'a, T> {
+    winograd: &'a mut Winograd,
     stencil: &'a Stencil<'a, T>,
 }
 
-impl<T: SimdReal> Vectorised<T> for Pack<'_, T> {
+impl<T: Real> Vectorised<f32> for Pack<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn run<V: Lanes<Elem = T>>(self) {
+    fn run<V: Lanes<Elem = f32>>(self) {
         let geometry = self.winograd.geometry;
         let (inputs, outputs) = (geometry.inputs(), geometry.shape.out_channels);
         let mut weights = &mut self.winograd.weights[..];
@@ -135,7 +136,7 @@ impl<T: SimdReal> Vectorised<T> for Pack<'_, T> {
                             self.stencil.weight(plane, output, input, row, column).to_f64()
                         });
                         for (coefficient, &weight) in transformed.as_flattened().iter().enumerate() {
-                            block[(coefficient * inputs + input) * vectors + lane] = T::from_f64(weight);
+                            block[(coefficient * inputs + input) * vectors + lane] = weight as f32;
                         }
                     }
                 }
@@ -151,18 +152,18 @@ fn transform_weights(weight: impl Fn(usize, usize) -> f64) -> [[f64; WINDOW]; WI
     left.map(|row| WEIGHT_TRANSFORM.map(|t| (0..3).map(|c| row[c] * t[c]).sum()))
 }
 
-struct Transform<'a, T: SimdReal> {
-    winograd: &'a Winograd<T>,
-    image: &'a [T],
+struct Transform<'a> {
+    winograd: &'a Winograd,
+    image: &'a [f32],
     rows: Range<usize>,
-    scratch: &'a mut Scratch<T>,
+    scratch: &'a mut Scratch,
 }
 
-impl<T: SimdReal> Vectorised<T> for Transform<'_, T> {
+impl Vectorised<f32> for Transform<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<V: Lanes<Elem = T>>(self) {
+    fn run<V: Lanes<Elem = f32>>(self) {
         let geometry = &self.winograd.geometry;
         let shape = &geometry.shape;
         let row_tiles = shape.width.div_ceil(TILE);
@@ -197,13 +198,13 @@ impl<T: SimdReal> Vectorised<T> for Transform<'_, T> {
 
 /// The pixels of the 6x6 tile whose outputs begin at `(row, column)`, channels from the given address on.
 #[inline(always)]
-fn tile_pixels<'a, T: SimdReal>(
+fn tile_pixels<'a>(
     geometry: &Geometry,
-    image: &'a [T],
-    zeros: &'a [T],
+    image: &'a [f32],
+    zeros: &'a [f32],
     row: usize,
     column: usize,
-) -> [[&'a [T]; WINDOW]; WINDOW] {
+) -> [[&'a [f32]; WINDOW]; WINDOW] {
     let shape = &geometry.shape;
     let zeros = &zeros[..shape.in_channels];
     let columns: [_; WINDOW] = std::array::from_fn(|j| neighbour(column + j, shape.width, shape.padding));
@@ -218,10 +219,10 @@ fn tile_pixels<'a, T: SimdReal>(
 
 /// `B^T d B` of one tile for all channels; coefficient `k` goes `k * stride` numbers behind the start of `out`.
 #[inline(always)]
-fn transform_tile<V: Lanes>(
+fn transform_tile<V: Lanes<Elem = f32>>(
     channels: usize,
-    pixels: &[[&[V::Elem]; WINDOW]; WINDOW],
-    out: &mut [V::Elem],
+    pixels: &[[&[f32]; WINDOW]; WINDOW],
+    out: &mut [f32],
     stride: usize,
 ) {
     assert!(out.len() >= (COEFFICIENTS - 1) * stride + channels);
@@ -269,17 +270,17 @@ fn transform_six<V: Lanes>(d: [V; WINDOW]) -> [V; WINDOW] {
 }
 
 /// The factors of one coefficient's product.
-struct Factors<'a, T> {
+struct Factors<'a> {
     inputs: usize,
     tiles: usize,
-    image: &'a [T],
-    weights: &'a [T],
+    image: &'a [f32],
+    weights: &'a [f32],
 }
 
 /// Tiles by inputs times inputs by a block of outputs.
 #[inline(always)]
-fn multiply<V: Lanes, const ROWS: usize, const VECTORS: usize>(
-    factors: &Factors<V::Elem>,
+fn multiply<V: Lanes<Elem = f32>, const ROWS: usize, const VECTORS: usize>(
+    factors: &Factors,
     sums: &mut [V::Elem],
     padded_outputs: usize,
 ) {
@@ -300,19 +301,19 @@ fn multiply<V: Lanes, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
-struct TransformBack<'a, T: SimdReal> {
-    winograd: &'a Winograd<T>,
-    scratch: &'a Scratch<T>,
+struct TransformBack<'a> {
+    winograd: &'a Winograd,
+    scratch: &'a Scratch,
     band: usize,
     rows: usize,
-    out: &'a mut [T],
+    out: &'a mut [f32],
 }
 
-impl<T: SimdReal> Vectorised<T> for TransformBack<'_, T> {
+impl Vectorised<f32> for TransformBack<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<V: Lanes<Elem = T>>(self) {
+    fn run<V: Lanes<Elem = f32>>(self) {
         let geometry = &self.winograd.geometry;
         let (width, outputs) = (geometry.shape.width, geometry.shape.out_channels);
         let row_tiles = width.div_ceil(TILE);

@@ -247,7 +247,7 @@ impl<T: SimdReal> Row<'_, T> {
         let len = out.len();
         let step = V::constant(self.step);
         let Self { scheme, row, constant, x, .. } = self;
-        for_vectors::<V>(len, |at, count| {
+        for_vectors!(V, len, |at, count| {
             let (x, linear) = (get::<V>(x, at, count), get::<V>(row, at, count) + get::<V>(constant, at, count));
             let g = match scheme {
                 Scheme::PeacemanRachford => linear + linear - x,
@@ -260,7 +260,7 @@ impl<T: SimdReal> Row<'_, T> {
             Prox::Of(activation) => prox_row::<V>(activation, self.step, row),
             Prox::Linear(slopes) => adjoint_prox_row::<V>(self.step, slopes, row),
         }
-        for_vectors::<V>(len, |at, count| {
+        for_vectors!(V, len, |at, count| {
             let e = get::<V>(row, at, count);
             let next = match scheme {
                 Scheme::PeacemanRachford if self.reflect => e + e - get::<V>(out, at, count),

@@ -1,0 +1,318 @@
+//! Matrix tiles (AMX): bf16 products summed in f32.
+//!
+//! A number is split into a bf16 and a bf16 remainder, `x = hi + lo` up to `2^-17 |x|`. One pass multiplies the high
+//! parts (relative error about `2^-8` per product); three passes, `hi*hi + hi*lo + lo*hi`, come close to f32.
+//!
+//! Measured on one core of a Sapphire Rapids: a product of two tiles takes 6 ns, a tile load 2.9 ns from L1 if its rows lie in
+//! cache lines and 7.3 ns if they cross them. Whoever lays out operands must keep rows aligned.
+
+use std::arch::asm;
+use std::arch::x86_64::*;
+use std::marker::PhantomData;
+use std::mem::offset_of;
+
+use crate::cpu::isa::Isa;
+
+/// Rows (and f32 columns) of a tile.
+pub const SIDE: usize = 16;
+/// bf16 numbers in a tile row.
+pub const DEPTH: usize = 32;
+/// Pixel tiles that share one load of the weights: four accumulators.
+pub const GROUP: usize = 4;
+
+/// A 1 KiB tile of bf16 numbers.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Tile(pub [u16; SIDE * DEPTH]);
+
+/// Proof that this machine has AMX with bf16 and that this process may use it.
+#[derive(Clone, Copy, Debug)]
+pub struct AmxProof(());
+
+impl AmxProof {
+    /// The proof that this instruction set carries, if it does.
+    pub fn of(isa: Isa) -> Option<Self> {
+        isa.has_amx().then_some(Self(()))
+    }
+}
+
+/// How many products of the split numbers are summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passes {
+    /// High parts only.
+    One,
+    /// High times high, high times low, low times high.
+    Three,
+}
+
+/// The nearest bf16 (ties to even).
+fn bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
+}
+
+/// A finite number as high and low part.
+pub fn split(x: f32) -> (u16, u16) {
+    let high = bf16(x);
+    (high, bf16(x - f32::from_bits(u32::from(high) << 16)))
+}
+
+/// Offsets (in bytes) of the operands of one product in a sum of products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Step {
+    /// Of the four operands of their own.
+    pub own: usize,
+    /// Of the common operand.
+    pub common: usize,
+}
+
+/// Four sums of tile products with one operand in common; tile rows of both operands are 64 bytes apart.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Job {
+    /// Start of the operand of each sum.
+    pub own: [*const u16; GROUP],
+    /// Start of the common operand.
+    pub common: *const u16,
+    /// From the high to the low parts of the operands of their own, in bytes.
+    pub own_low: usize,
+    /// From the high to the low parts of the common operand, in bytes.
+    pub common_low: usize,
+    /// Where the sums go.
+    pub out: [*mut f32; GROUP],
+    /// Bytes from row to row of each sum.
+    pub out_stride: [usize; GROUP],
+    /// First step.
+    pub steps: *const Step,
+    /// Behind the last step.
+    pub steps_end: *const Step,
+}
+
+/// Which operand the four sums have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Common {
+    /// The right one; the sums begin at zero.
+    Right,
+    /// The left one; the sums are added to what is there.
+    LeftAdded,
+}
+
+/// Common frame: beginnings, the loop over the steps, stores. Everything is one block of assembly since tile registers
+/// must not be relied on from one block to the next. `{own}` and `{common}` are the addresses for the step at hand.
+macro_rules! tile_products {
+    ($job:expr, [$($begin:literal),+], [$($body:literal),+ $(,)?]) => {
+        asm!(
+            "mov {a0}, [{job} + {own_at}]", "mov {a1}, [{job} + {own_at} + 8]",
+            "mov {a2}, [{job} + {own_at} + 16]", "mov {a3}, [{job} + {own_at} + 24]",
+            "mov {step}, [{job} + {steps_at}]",
+            $($begin,)+
+            "2:",
+            "mov {offset}, [{step}]",
+            "mov {common}, [{job} + {common_at}]", "add {common}, [{step} + 8]",
+            $($body,)+
+            "add {step}, 16",
+            "cmp {step}, [{job} + {steps_end_at}]",
+            "jne 2b",
+            "mov {a0}, [{job} + {out_at}]", "mov {own}, [{job} + {stride_at}]",
+            "tilestored [{a0} + {own}*1], tmm0",
+            "mov {a1}, [{job} + {out_at} + 8]", "mov {own}, [{job} + {stride_at} + 8]",
+            "tilestored [{a1} + {own}*1], tmm1",
+            "mov {a2}, [{job} + {out_at} + 16]", "mov {own}, [{job} + {stride_at} + 16]",
+            "tilestored [{a2} + {own}*1], tmm2",
+            "mov {a3}, [{job} + {out_at} + 24]", "mov {own}, [{job} + {stride_at} + 24]",
+            "tilestored [{a3} + {own}*1], tmm3",
+            job = in(reg) $job as *const Job,
+            line = in(reg) 64usize,
+            low = in(reg) $job.own_low,
+            a0 = out(reg) _, a1 = out(reg) _, a2 = out(reg) _, a3 = out(reg) _,
+            own = out(reg) _, common = out(reg) _, step = out(reg) _, offset = out(reg) _,
+            own_at = const offset_of!(Job, own),
+            common_at = const offset_of!(Job, common),
+            common_low_at = const offset_of!(Job, common_low),
+            out_at = const offset_of!(Job, out),
+            stride_at = const offset_of!(Job, out_stride),
+            steps_at = const offset_of!(Job, steps),
+            steps_end_at = const offset_of!(Job, steps_end),
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+
+/// Computes the four sums of a job.
+///
+/// # Safety
+/// There must be at least one step. At every step, the operands must be good for reading 1 KiB (the low parts too, for
+/// three passes), and the outputs for writing (and, if added to, reading) 16 rows of 64 bytes at their stride.
+pub unsafe fn products(_: &TileSession, job: &Job, passes: Passes, common: Common) {
+    // SAFETY: a session exists only where AMX does; the rest is passed on to the caller.
+    unsafe {
+        match (common, passes) {
+            (Common::Right, Passes::One) => tile_products!(
+                job,
+                [
+                    "/* not used: {low} {common_low_at} */",
+                    "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3"
+                ],
+                [
+                    "tileloadd tmm4, [{common} + {line}*1]",
+                    "lea {own}, [{a0} + {offset}]",
+                    "tileloadd tmm5, [{own} + {line}*1]",
+                    "tdpbf16ps tmm0, tmm5, tmm4",
+                    "lea {own}, [{a1} + {offset}]",
+                    "tileloadd tmm6, [{own} + {line}*1]",
+                    "tdpbf16ps tmm1, tmm6, tmm4",
+                    "lea {own}, [{a2} + {offset}]",
+                    "tileloadd tmm7, [{own} + {line}*1]",
+                    "tdpbf16ps tmm2, tmm7, tmm4",
+                    "lea {own}, [{a3} + {offset}]",
+                    "tileloadd tmm5, [{own} + {line}*1]",
+                    "tdpbf16ps tmm3, tmm5, tmm4",
+                ]
+            ),
+            (Common::Right, Passes::Three) => tile_products!(
+                job,
+                ["tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3"],
+                [
+                    "tileloadd tmm4, [{common} + {line}*1]",
+                    "add {common}, [{job} + {common_low_at}]",
+                    "tileloadd tmm5, [{common} + {line}*1]",
+                    "lea {own}, [{a0} + {offset}]",
+                    "tileloadd tmm6, [{own} + {line}*1]",
+                    "add {own}, {low}",
+                    "tdpbf16ps tmm0, tmm6, tmm4",
+                    "tdpbf16ps tmm0, tmm6, tmm5",
+                    "tileloadd tmm7, [{own} + {line}*1]",
+                    "lea {own}, [{a1} + {offset}]",
+                    "tdpbf16ps tmm0, tmm7, tmm4",
+                    "tileloadd tmm6, [{own} + {line}*1]",
+                    "add {own}, {low}",
+                    "tdpbf16ps tmm1, tmm6, tmm4",
+                    "tdpbf16ps tmm1, tmm6, tmm5",
+                    "tileloadd tmm7, [{own} + {line}*1]",
+                    "lea {own}, [{a2} + {offset}]",
+                    "tdpbf16ps tmm1, tmm7, tmm4",
+                    "tileloadd tmm6, [{own} + {line}*1]",
+                    "add {own}, {low}",
+                    "tdpbf16ps tmm2, tmm6, tmm4",
+                    "tdpbf16ps tmm2, tmm6, tmm5",
+                    "tileloadd tmm7, [{own} + {line}*1]",
+                    "lea {own}, [{a3} + {offset}]",
+                    "tdpbf16ps tmm2, tmm7, tmm4",
+                    "tileloadd tmm6, [{own} + {line}*1]",
+                    "add {own}, {low}",
+                    "tdpbf16ps tmm3, tmm6, tmm4",
+                    "tdpbf16ps tmm3, tmm6, tmm5",
+                    "tileloadd tmm7, [{own} + {line}*1]",
+                    "tdpbf16ps tmm3, tmm7, tmm4",
+                ]
+            ),
+            (Common::LeftAdded, _) => tile_products!(
+                job,
+                [
+                    "mov {own}, [{job} + {out_at}]", "mov {offset}, [{job} + {stride_at}]",
+                    "tileloadd tmm0, [{own} + {offset}*1]",
+                    "mov {own}, [{job} + {out_at} + 8]", "mov {offset}, [{job} + {stride_at} + 8]",
+                    "tileloadd tmm1, [{own} + {offset}*1]",
+                    "mov {own}, [{job} + {out_at} + 16]", "mov {offset}, [{job} + {stride_at} + 16]",
+                    "tileloadd tmm2, [{own} + {offset}*1]",
+                    "mov {own}, [{job} + {out_at} + 24]", "mov {offset}, [{job} + {stride_at} + 24]",
+                    "tileloadd tmm3, [{own} + {offset}*1]"
+                ],
+                [
+                    "tileloadd tmm4, [{common} + {line}*1]",
+                    "add {common}, [{job} + {common_low_at}]",
+                    "tileloadd tmm5, [{common} + {line}*1]",
+                    "lea {own}, [{a0} + {offset}]",
+                    "tileloadd tmm6, [{own} + {line}*1]",
+                    "add {own}, {low}",
+                    "tdpbf16ps tmm0, tmm4, tmm6",
+                    "tdpbf16ps tmm0, tmm5, tmm6",
+                    "tileloadd tmm7, [{own} + {line}*1]",
+                    "lea {own}, [{a1} + {offset}]",
+                    "tdpbf16ps tmm0, tmm4, tmm7",
+                    "tileloadd tmm6, [{own} + {line}*1]",
+                    "add {own}, {low}",
+                    "tdpbf16ps tmm1, tmm4, tmm6",
+                    "tdpbf16ps tmm1, tmm5, tmm6",
+                    "tileloadd tmm7, [{own} + {line}*1]",
+                    "lea {own}, [{a2} + {offset}]",
+                    "tdpbf16ps tmm1, tmm4, tmm7",
+                    "tileloadd tmm6, [{own} + {line}*1]",
+                    "add {own}, {low}",
+                    "tdpbf16ps tmm2, tmm4, tmm6",
+                    "tdpbf16ps tmm2, tmm5, tmm6",
+                    "tileloadd tmm7, [{own} + {line}*1]",
+                    "lea {own}, [{a3} + {offset}]",
+                    "tdpbf16ps tmm2, tmm4, tmm7",
+                    "tileloadd tmm6, [{own} + {line}*1]",
+                    "add {own}, {low}",
+                    "tdpbf16ps tmm3, tmm4, tmm6",
+                    "tdpbf16ps tmm3, tmm5, tmm6",
+                    "tileloadd tmm7, [{own} + {line}*1]",
+                    "tdpbf16ps tmm3, tmm4, tmm7",
+                ]
+            ),
+        }
+    }
+}
+
+/// The high and the low parts of the first 16 numbers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub fn split16(numbers: &[f32]) -> (__m256i, __m256i) {
+    assert!(numbers.len() >= SIDE);
+    // SAFETY: sixteen numbers are there; bf16 vectors are 256 bits of plain data.
+    unsafe {
+        let x = _mm512_loadu_ps(numbers.as_ptr());
+        let high = _mm512_cvtneps_pbh(x);
+        let low = _mm512_cvtneps_pbh(_mm512_sub_ps(x, _mm512_cvtpbh_ps(high)));
+        (std::mem::transmute::<__m256bh, __m256i>(high), std::mem::transmute::<__m256bh, __m256i>(low))
+    }
+}
+
+/// Sixteen bf16 numbers to the start of a slice.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn store16(numbers: __m256i, to: &mut [u16]) {
+    assert!(to.len() >= SIDE);
+    // SAFETY: there is room for sixteen numbers.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), numbers) }
+}
+
+/// The shape that `ldtilecfg` gives the eight tile registers: 16 rows of 64 bytes each.
+#[repr(C, align(64))]
+struct TileShape {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// Full tile registers on this thread, given back when dropped.
+pub struct TileSession {
+    /// The configuration belongs to the thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl TileSession {
+    /// Configures the tile registers.
+    pub fn start(_: AmxProof) -> Self {
+        let mut shape = TileShape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        shape.row_bytes[..8].fill(2 * DEPTH as u16);
+        shape.rows[..8].fill(SIDE as u8);
+        // SAFETY: the proof says that the machine has AMX and lets us use it; `shape` is a valid configuration.
+        unsafe { asm!("ldtilecfg [{0}]", in(reg) &shape, options(nostack, readonly)) }
+        Self { not_send: PhantomData }
+    }
+}
+
+impl Drop for TileSession {
+    fn drop(&mut self) {
+        // SAFETY: a session exists only where AMX does.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) }
+    }
+}
