@@ -4,14 +4,14 @@ use crate::cpu::simd::{Lanes, for_vectors, get, put};
 use crate::{Activation, Map};
 
 /// A scalar function and its derivative, in vectors.
-trait Scalar: Copy {
+pub(super) trait Scalar: Copy {
     fn value<V: Lanes>(self, u: V) -> V;
     /// The derivative at `u`, where the value is `s`.
     fn slope<V: Lanes>(self, u: V, s: V) -> V;
 }
 
 #[derive(Clone, Copy)]
-struct Tanh;
+pub(super) struct Tanh;
 impl Scalar for Tanh {
     #[inline(always)]
     fn value<V: Lanes>(self, u: V) -> V {
@@ -24,7 +24,7 @@ impl Scalar for Tanh {
 }
 
 #[derive(Clone, Copy)]
-struct Sigmoid;
+pub(super) struct Sigmoid;
 impl Scalar for Sigmoid {
     #[inline(always)]
     fn value<V: Lanes>(self, u: V) -> V {
@@ -37,8 +37,8 @@ impl Scalar for Sigmoid {
 }
 
 #[derive(Clone, Copy)]
-struct Softplus {
-    beta: f64,
+pub(super) struct Softplus {
+    pub beta: f64,
 }
 impl Scalar for Softplus {
     #[inline(always)]

@@ -51,11 +51,8 @@ impl Distance {
 pub(crate) fn distance_row<V: Lanes>(measure: Measure, argument: &[V::Elem], image: &[V::Elem]) -> Distance {
     match measure {
         Measure::Relative | Measure::Absolute => squares::<V>(argument, image),
-        Measure::Sup => extremes::<V>(argument, image, |z, f| f - z),
-        Measure::Thompson | Measure::Hilbert => extremes::<V>(argument, image, |z, f| {
-            let positive = V::zero().lt(z.min(f));
-            V::select(positive, (f / z).ln(), V::constant(f64::INFINITY))
-        }),
+        Measure::Sup => extremes::<V, false>(argument, image),
+        Measure::Thompson | Measure::Hilbert => extremes::<V, true>(argument, image),
     }
 }
 
@@ -81,13 +78,18 @@ fn squares<V: Lanes>(argument: &[V::Elem], image: &[V::Elem]) -> Distance {
 }
 
 #[inline(always)]
-fn extremes<V: Lanes>(argument: &[V::Elem], image: &[V::Elem], gap: impl Fn(V, V) -> V) -> Distance {
+fn extremes<V: Lanes, const RATIO: bool>(argument: &[V::Elem], image: &[V::Elem]) -> Distance {
     let mut high = V::constant(f64::NEG_INFINITY);
     let mut low = V::constant(f64::INFINITY);
     let mut size = V::zero();
     for (z, f) in argument.chunks(V::N).zip(image.chunks(V::N)) {
         let (z, f_lanes) = (V::load_tail(z), V::load_tail(f));
-        let d = gap(z, f_lanes);
+        let d = if RATIO {
+            let positive = V::zero().lt(z.min(f_lanes));
+            V::select(positive, (f_lanes / z).ln(), V::constant(f64::INFINITY))
+        } else {
+            f_lanes - z
+        };
         high = d.first(f.len(), high).max(high);
         low = d.first(f.len(), low).min(low);
         size = f_lanes.fma(f_lanes, size);

@@ -119,16 +119,12 @@ pub(crate) fn pull_back<V: Lanes>(
     g: &mut [V::Elem],
 ) {
     let row = grouping.row;
-    let project = |g: &mut [V::Elem], gradient: &[V::Elem], at: usize, count: usize, inner: V, inverse: V| {
-        let rest = get::<V>(g, at, count) - inner * get::<V>(gradient, at, count);
-        put(rest * inverse, g, at, count);
-    };
     match row {
         None => {
             let mut inner = V::zero();
             for_vectors!(V, f.len(), |at, count| inner = get::<V>(f, at, count).fma(get::<V>(g, at, count), inner));
             let (inner, inverse) = (V::splat(inner.sum()), V::splat(inverse[0]));
-            for_vectors!(V, f.len(), |at, count| project(g, gradient, at, count, inner, inverse));
+            for_vectors!(V, f.len(), |at, count| project::<V>(g, gradient, at, count, inner, inverse));
         }
         Some(row) => for_vectors!(V, row, |at, count| {
             let mut inner = V::zero();
@@ -137,10 +133,17 @@ pub(crate) fn pull_back<V: Lanes>(
             }
             let inverse = get::<V>(inverse, at, count);
             for (gradient, g) in gradient.chunks_exact(row).zip(g.chunks_exact_mut(row)) {
-                project(g, gradient, at, count, inner, inverse);
+                project::<V>(g, gradient, at, count, inner, inverse);
             }
         }),
     }
+}
+
+/// `g <- (g - inner gradient) inverse` for one vector.
+#[inline(always)]
+fn project<V: Lanes>(g: &mut [V::Elem], gradient: &[V::Elem], at: usize, count: usize, inner: V, inverse: V) {
+    let rest = get::<V>(g, at, count) - inner * get::<V>(gradient, at, count);
+    put(rest * inverse, g, at, count);
 }
 
 /// The larger number of each lane, NaN where the new one is.

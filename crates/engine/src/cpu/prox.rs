@@ -3,7 +3,7 @@
 //! With `z = s(x)` it is the root `x` of `t x + (1 - t) s(x) = g`, which also covers activations without an inverse.
 //! `prox_1 = s`; closed forms for ReLU, leaky ReLU, hard tanh, identity and softsign; Newton's method for the others.
 
-use crate::cpu::activation::activate_plain;
+use crate::cpu::activation::{Scalar, Sigmoid, Softplus, Tanh, activate_plain};
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
 use crate::{Activation, EngineError, Form, Map, Result};
 
@@ -52,19 +52,12 @@ pub(crate) fn prox_row<V: Lanes>(activation: Activation, t: f64, row: &mut [V::E
         }
         Activation::Identity => {}
         Activation::HardTanh { lo, hi } => each::<V>(row, |g| V::constant(lo).max(V::constant(hi).min(g))),
-        Activation::Softsign => each::<V>(row, |g| softsign::<V>(t, g)),
-        Activation::Tanh => newton::<V>(t, row, |x| {
-            let s = x.tanh();
-            (s, (V::one() - s) * (V::one() + s))
+        Activation::Softsign => for_vectors!(V, row.len(), |at, count| {
+            put(softsign::<V>(t, get::<V>(row, at, count)), row, at, count);
         }),
-        Activation::Sigmoid => newton::<V>(t, row, |x| {
-            let s = x.sigmoid();
-            (s, s * (V::one() - s))
-        }),
-        Activation::Softplus { beta } => newton::<V>(t, row, |x| {
-            let x = x * V::constant(beta);
-            (x.softplus() * V::constant(1.0 / beta), x.sigmoid())
-        }),
+        Activation::Tanh => newton::<V, _>(t, row, Tanh),
+        Activation::Sigmoid => newton::<V, _>(t, row, Sigmoid),
+        Activation::Softplus { beta } => newton::<V, _>(t, row, Softplus { beta }),
     }
 }
 
@@ -100,29 +93,30 @@ fn softsign<V: Lanes>(t: f64, g: V) -> V {
 /// Newton's method for `r(x) = t x + (1 - t) s(x) - g`, kept inside a bracket. `r` increases with slopes between
 /// `min(1, t)` and `max(1, t)`, so a step of Newton's method never needs more than a bisection to be kept inside.
 #[inline(always)]
-fn newton<V: Lanes>(t: f64, row: &mut [V::Elem], s: impl Fn(V) -> (V, V)) {
+fn newton<V: Lanes, S: Scalar>(t: f64, row: &mut [V::Elem], s: S) {
     let (tv, rest) = (V::constant(t), V::constant(1.0 - t));
     let (shallow, steep) = (V::constant(1.0 / t.min(1.0)), V::constant(1.0 / t.max(1.0)));
-    each::<V>(row, |g| {
+    let at_zero = rest * s.value(V::zero());
+    for_vectors!(V, row.len(), |at, count| {
+        let g = get::<V>(row, at, count);
         // From the value at 0, the slopes bound the root.
-        let (at_zero, _) = s(V::zero());
-        let gap = g - rest * at_zero;
+        let gap = g - at_zero;
         let (one, other) = (gap * shallow, gap * steep);
         let (mut lo, mut hi) = (one.min(other), one.max(other));
         let mut x = V::constant(0.5) * (lo + hi);
         for _ in 0..NEWTON_STEPS {
-            let (value, slope) = s(x);
+            let value = s.value(x);
             let r = rest.fma(value, tv.fma(x, -g));
             let negative = r.lt(V::zero());
             lo = V::select(negative, x, lo);
             hi = V::select(negative, hi, x);
-            let next = x - r / rest.fma(slope, tv);
+            let next = x - r / rest.fma(s.slope(x, value), tv);
             let middle = V::constant(0.5) * (lo + hi);
             let below = next.lt(lo);
             let above = hi.lt(next);
             x = V::select(below, middle, V::select(above, middle, next));
         }
-        s(x).0
+        put(s.value(x), row, at, count);
     });
 }
 

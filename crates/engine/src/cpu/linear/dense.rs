@@ -170,7 +170,11 @@ fn product<V: Lanes, const S: usize, const VECTORS: usize>(
     assert!(states.iter().all(|state| state.len() == depth));
     let mut sums = [[V::zero(); VECTORS]; S];
     for (k, panel) in panel.chunks_exact(VECTORS * V::N).enumerate() {
-        let weights: [V; VECTORS] = std::array::from_fn(|v| V::load(&panel[v * V::N..]));
+        // A loop: a closure would be compiled without the instructions of the entry point.
+        let mut weights = [V::zero(); VECTORS];
+        for v in 0..VECTORS {
+            weights[v] = V::load(&panel[v * V::N..]);
+        }
         for (state, sums) in states.iter().zip(&mut sums) {
             // SAFETY: `k < depth`, the length of every state, as asserted.
             let z = V::splat(unsafe { *state.get_unchecked(k) });
@@ -257,9 +261,11 @@ impl<T: SimdReal> OuterPanel<'_, T> {
         let tail = last.min(V::N);
         for (left, right) in self.left.chunks_exact(self.left_len).zip(self.right.chunks_exact(self.width)) {
             let right = &right[self.at..];
-            let vectors: [V; VECTORS] = std::array::from_fn(|v| {
-                if v + 1 < VECTORS { V::load(&right[v * V::N..]) } else { get::<V>(right, v * V::N, tail) }
-            });
+            let mut vectors = [V::zero(); VECTORS];
+            for v in 0..VECTORS {
+                vectors[v] =
+                    if v + 1 < VECTORS { V::load(&right[v * V::N..]) } else { get::<V>(right, v * V::N, tail) };
+            }
             for (sums, &entry) in sums.iter_mut().zip(&entry) {
                 let x = V::splat(left[entry]);
                 for (sum, vector) in sums.iter_mut().zip(vectors) {
