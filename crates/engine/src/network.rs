@@ -227,6 +227,17 @@ pub enum Orientation {
     Transposed,
 }
 
+/// Pieces of an array: piece `k` begins at `offset + k * stride`.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<A> {
+    /// The array.
+    pub array: A,
+    /// From the beginning of a piece to that of the next.
+    pub stride: usize,
+    /// Where the first begins.
+    pub offset: usize,
+}
+
 /// A device that can also carry out what surrounds an equilibrium layer.
 ///
 /// Images are height x width x channels, samples outermost. Gradients of parameters are added to what their arrays
@@ -359,6 +370,14 @@ pub trait Network<T: Real>: Device<T> {
     fn fill(&self, len: usize, value: f64, x: &mut Self::Array) -> Result<()>;
     /// `y <- x`.
     fn copy(&self, len: usize, x: &Self::Array, y: &mut Self::Array) -> Result<()>;
+    /// Copies `rows` pieces of `len` numbers from one array to another, each with its own spacing.
+    fn copy_rows(
+        &self,
+        rows: usize,
+        len: usize,
+        from: Rows<&Self::Array>,
+        to: Rows<&mut Self::Array>,
+    ) -> Result<()>;
     /// Adds one vector of length `cols` to each of `rows` rows.
     fn add_to_rows(&self, rows: usize, cols: usize, b: &Self::Array, x: &mut Self::Array) -> Result<()>;
     /// `sums += ` the sum of the rows.

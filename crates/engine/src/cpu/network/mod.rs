@@ -3,7 +3,6 @@
 
 mod adam;
 mod batch_norm;
-mod convolution;
 mod cross_entropy;
 mod dropout;
 mod eigen;
@@ -14,6 +13,8 @@ mod sparse;
 mod spectrum;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod vector;
 mod vectorised;
 
@@ -21,10 +22,9 @@ use batch_norm::{BackwardSlices, NormSlices};
 use product::Matrix;
 
 use crate::cpu::simd::SimdReal;
-use crate::cpu::{Buffer, Cpu};
+use crate::cpu::{Buffer, Cpu, conv};
 use crate::network::{
-    Adam, ConvShape, CrossEntropy, Csr, LinearShape, Network, NormPoolShape, NormState, Orientation,
-    ProductShape,
+    Adam, ConvShape, CrossEntropy, Csr, LinearShape, Network, NormPoolShape, NormState, Orientation, ProductShape, Rows,
 };
 use crate::{Device, EngineError, Operator, Result};
 
@@ -50,6 +50,16 @@ fn finite<T: SimdReal>(what: &'static str, numbers: &[T]) -> Result<()> {
 impl ConvShape {
     fn pixels(&self) -> usize {
         self.batch * self.height * self.width
+    }
+
+    fn sizes(&self) -> conv::Shape {
+        conv::Shape {
+            height: self.height,
+            width: self.width,
+            in_channels: self.inputs,
+            out_channels: self.outputs,
+            padding: self.padding,
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -143,8 +153,8 @@ where
         let w = part("the weights", w, shape.outputs * shape.inputs * 9)?;
         let b = part("the bias", b, shape.outputs)?;
         let y = part_mut("the output", y, shape.pixels() * shape.outputs)?;
-        self.install(|| convolution::forward(shape, x, w, b, y));
-        Ok(())
+        let sizes = shape.sizes();
+        self.install(|| conv::forward(self.isa(), &sizes, shape.batch, x, w, Some(b), false, y))
     }
 
     fn convolution_backward(
@@ -165,8 +175,13 @@ where
             gx.map(|gx| part_mut("the input gradient", gx, shape.pixels() * shape.inputs)).transpose()?;
         let gw = part_mut("the weight gradient", gw, shape.outputs * shape.inputs * 9)?;
         let gb = part_mut("the bias gradient", gb, shape.outputs)?;
-        self.install(|| convolution::backward(shape, x, w, gy, gx, gw, gb));
-        Ok(())
+        let (isa, sizes) = (self.isa(), shape.sizes());
+        self.install(|| {
+            if let Some(gx) = gx {
+                conv::input_gradient(isa, &sizes, shape.batch, gy, w, gx)?;
+            }
+            conv::weight_gradient(isa, &sizes, shape.batch, x, gy, gw, Some(gb))
+        })
     }
 
     fn relu(&self, len: usize, x: &mut Buffer<T>) -> Result<()> {
@@ -355,6 +370,24 @@ where
         Ok(())
     }
 
+    fn copy_rows(
+        &self,
+        rows: usize,
+        len: usize,
+        from: Rows<&Buffer<T>>,
+        to: Rows<&mut Buffer<T>>,
+    ) -> Result<()> {
+        let last =
+            |stride: usize, offset: usize| if rows == 0 { 0 } else { (rows - 1) * stride + offset + len };
+        let source = part("the source of the rows", from.array, last(from.stride, from.offset))?;
+        let target = part_mut("the target of the rows", to.array, last(to.stride, to.offset))?;
+        for row in 0..rows {
+            target[row * to.stride + to.offset..][..len]
+                .copy_from_slice(&source[row * from.stride + from.offset..][..len]);
+        }
+        Ok(())
+    }
+
     fn add_to_rows(&self, rows: usize, cols: usize, b: &Buffer<T>, x: &mut Buffer<T>) -> Result<()> {
         let (b, x) = (part("the row", b, cols)?, part_mut("x", x, rows * cols)?);
         self.install(|| vector::add_to_rows(cols, b, x));
@@ -374,9 +407,17 @@ where
         Ok(self.install(|| spectrum::symmetric_peak(operator, w, gradient)))
     }
 
-    fn splitting_factor(&self, operator: &Operator, w: &Buffer<T>, step: f64, frequencies: usize) -> Result<f64> {
+    fn splitting_factor(
+        &self,
+        operator: &Operator,
+        w: &Buffer<T>,
+        step: f64,
+        frequencies: usize,
+    ) -> Result<f64> {
         if !(step > 0.0 && step.is_finite()) {
-            return Err(EngineError::Invalid(format!("the step of a splitting is a positive number, got {step}")));
+            return Err(EngineError::Invalid(format!(
+                "the step of a splitting is a positive number, got {step}"
+            )));
         }
         let w = part("the weights", w, operator.weight_len())?;
         finite("the weights", w)?;

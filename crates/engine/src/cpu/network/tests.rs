@@ -1,0 +1,107 @@
+//! The operations through the device: checked arguments, and the same bits for any number of threads.
+
+use super::testing::{assert_gradient, random};
+use crate::cpu::{Buffer, Cpu};
+use crate::network::{Adam, ConvShape, LinearShape, Network, NormPoolShape, NormState};
+use crate::{Device, Padding};
+
+fn single(len: usize, seed: u64) -> Buffer<f32> {
+    Buffer::from_slice(&random(len, seed).iter().map(|&x| x as f32).collect::<Vec<_>>())
+}
+
+fn norm_state(shape: NormPoolShape) -> NormState<Buffer<f32>> {
+    let channels = shape.channels;
+    NormState {
+        scale: single(channels, 1),
+        offset: single(channels, 2),
+        running_mean: Buffer::zeros(channels),
+        running_variance: Buffer::from_slice(&vec![1.0; channels]),
+        batch_mean: Buffer::zeros(channels),
+        batch_inverse_deviation: Buffer::zeros(channels),
+        normalised: Buffer::zeros(shape.batch * shape.pooled_len()),
+    }
+}
+
+/// A convolutional classifier's step outside its equilibrium, all results in one list.
+fn step(threads: usize) -> Vec<Vec<f32>> {
+    let cpu = Cpu::<f32>::new(threads).unwrap();
+    let shape = ConvShape { batch: 37, height: 9, width: 8, inputs: 3, outputs: 16, padding: Padding::Zero };
+    let pixels = 37 * 72;
+    let (x, w, b) = (single(pixels * 3, 3), single(16 * 3 * 9, 4), single(16, 5));
+    let mut y = Buffer::zeros(pixels * 16);
+    cpu.convolution(shape, &x, &w, &b, &mut y).unwrap();
+    cpu.relu(pixels * 16, &mut y).unwrap();
+    cpu.dropout(pixels * 16, 0.2, 6, 7, &mut y).unwrap();
+    let pool = NormPoolShape { batch: 37, height: 9, width: 8, channels: 16, window: 4 };
+    let mut state = norm_state(pool);
+    let mut features = Buffer::zeros(37 * 64);
+    cpu.norm_pool_train(pool, &y, &mut state, &mut features).unwrap();
+    let head = LinearShape { batch: 37, inputs: 64, outputs: 10 };
+    let (wh, bh) = (single(640, 8), single(10, 9));
+    let mut logits = Buffer::zeros(370);
+    cpu.linear(head, &features, &wh, &bh, &mut logits).unwrap();
+    let labels: Vec<u32> = (0..37).map(|i| i % 10).collect();
+    let mut glogits = Buffer::zeros(370);
+    let loss = cpu.cross_entropy(10, &logits, &labels, &mut glogits).unwrap().loss;
+    let (mut gfeatures, mut gwh, mut gbh) = (Buffer::zeros(37 * 64), Buffer::zeros(640), Buffer::zeros(10));
+    cpu.linear_backward(head, &features, &wh, &glogits, Some(&mut gfeatures), &mut gwh, &mut gbh).unwrap();
+    let (mut gy, mut gscale, mut goffset) =
+        (Buffer::zeros(pixels * 16), Buffer::zeros(16), Buffer::zeros(16));
+    cpu.norm_pool_backward(pool, &y, &state, &gfeatures, &mut gy, &mut gscale, &mut goffset).unwrap();
+    cpu.relu_backward(pixels * 16, &y, &mut gy).unwrap();
+    let (mut gx, mut gw, mut gb) = (Buffer::zeros(pixels * 3), Buffer::zeros(16 * 27), Buffer::zeros(16));
+    cpu.convolution_backward(shape, &x, &w, &gy, Some(&mut gx), &mut gw, &mut gb).unwrap();
+    let (mut parameter, mut mean, mut square) = (w.clone(), Buffer::zeros(16 * 27), Buffer::zeros(16 * 27));
+    cpu.adam(&Adam::new(1e-3, 1e-5, 1), &mut parameter, &gw, &mut mean, &mut square).unwrap();
+    let dot = cpu.dot(pixels * 16, &y, &gy).unwrap();
+    let arrays = [&features, &logits, &gwh, &gbh, &gscale, &goffset, &gy, &gx, &gw, &gb, &parameter];
+    let mut all: Vec<Vec<f32>> = arrays.iter().map(|a| a.to_vec()).collect();
+    all.push(vec![loss as f32, dot as f32]);
+    all
+}
+
+#[test]
+fn the_bits_do_not_depend_on_the_number_of_threads() {
+    let one = step(1);
+    for threads in [2, 3, 5] {
+        assert_eq!(step(threads), one, "{threads} threads");
+    }
+}
+
+#[test]
+fn convolution_gradients_equal_finite_differences() {
+    let cpu = Cpu::<f64>::new(1).unwrap();
+    for padding in [Padding::Zero, Padding::Circular] {
+        let shape = ConvShape { batch: 2, height: 4, width: 5, inputs: 2, outputs: 3, padding };
+        let (x, w, b, v) = (random(80, 1), random(54, 2), random(3, 3), random(120, 4));
+        let objective = |x: &[f64], w: &[f64], b: &[f64]| -> f64 {
+            let mut y = Buffer::zeros(120);
+            let (x, w, b) = (Buffer::from_slice(x), Buffer::from_slice(w), Buffer::from_slice(b));
+            cpu.convolution(shape, &x, &w, &b, &mut y).unwrap();
+            y.iter().zip(&v).map(|(y, v)| y * v).sum()
+        };
+        let (mut gx, mut gw, mut gb) = (Buffer::zeros(80), Buffer::zeros(54), Buffer::zeros(3));
+        let (xs, ws, vs) = (Buffer::from_slice(&x), Buffer::from_slice(&w), Buffer::from_slice(&v));
+        cpu.convolution_backward(shape, &xs, &ws, &vs, Some(&mut gx), &mut gw, &mut gb).unwrap();
+        assert_gradient(&x, &gx, |x| objective(x, &w, &b));
+        assert_gradient(&w, &gw, |w| objective(&x, w, &b));
+        assert_gradient(&b, &gb, |b| objective(&x, &w, b));
+    }
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let cpu = Cpu::<f32>::new(1).unwrap();
+    let (mut a, b) = (cpu.zeros(4), cpu.zeros(4));
+    let shape = LinearShape { batch: 1, inputs: 5, outputs: 1 };
+    let error = cpu.linear(shape, &b, &b, &b, &mut a).unwrap_err();
+    assert_eq!(error.to_string(), "the input holds 4 numbers, 5 are needed");
+    let error = cpu.cross_entropy(2, &b, &[0, 2], &mut a).unwrap_err();
+    assert!(error.to_string().contains("sample 1 is 2, but there are 2 classes"), "{error}");
+    assert!(cpu.dropout(4, 1.0, 0, 0, &mut a).is_err());
+    let pool = NormPoolShape { batch: 1, height: 2, width: 2, channels: 1, window: 3 };
+    let error = cpu.norm_pool_eval(pool, &b, &norm_state(pool), &mut a).unwrap_err();
+    assert!(error.to_string().contains("3x3 does not fit into 2x2"), "{error}");
+    let one = NormPoolShape::vectors(1, 4);
+    assert!(cpu.norm_pool_train(one, &b, &mut norm_state(one), &mut a).is_err());
+}
