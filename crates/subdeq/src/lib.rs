@@ -23,17 +23,20 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod custom;
 mod equilibrium;
 mod error;
 mod error_bound;
 mod init;
 pub mod map;
+pub mod model;
 mod parametrisation;
 mod solution;
 mod solver;
 mod theory;
 
 pub use builder::EquilibriumBuilder;
+pub use custom::{CustomLayer, CustomMap};
 pub use equilibrium::{Equilibrium, Parameter};
 pub use error::{Error, Result};
 pub use error_bound::{BoundMetric, ErrorBound};

@@ -1,0 +1,242 @@
+//! What is proved about a propagation.
+
+use serde::{Deserialize, Serialize};
+use subdeq_engine::Activation;
+use subdeq_engine::cpu::graph::OutputActivation;
+use subdeq_theory::bounds::Contraction;
+use subdeq_theory::by_form::{self, WeightFacts};
+use subdeq_theory::certificate::{Attempt, Evidence, Metric, Theorem, Verdict};
+use subdeq_theory::degree::tanh_above_threshold;
+use subdeq_theory::map::{Injection, MapSpec, SignStructure};
+
+use super::{Csr, GraphModel};
+use crate::Result;
+
+/// What is known about the injection `f`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "value", rename_all = "kebab-case")]
+pub enum InjectionBound {
+    /// `f >= 0`, whatever the weights and features (by its last activation).
+    Nonnegative,
+    /// `f >= bound` for the injection at hand.
+    AtLeast(f64),
+    /// Nothing.
+    Any,
+}
+
+/// A verdict about a propagation over one graph.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphCertificate {
+    /// The map.
+    pub map: MapSpec,
+    /// For which injections the verdict holds.
+    pub injection: InjectionBound,
+    /// What was found.
+    pub verdict: Verdict,
+}
+
+impl GraphCertificate {
+    /// The contraction factor, where one is proved.
+    #[must_use]
+    pub fn factor(&self) -> Option<f64> {
+        match self.verdict {
+            Verdict::Proven { factor, .. } => factor,
+            _ => None,
+        }
+    }
+
+    /// Applications of the map after which the iterate is proved to be within `tolerance` of the solution, if two
+    /// successive iterates were `residual` apart at the start, both in the certificate's metric.
+    #[must_use]
+    pub fn iterations(&self, residual: f64, tolerance: f64) -> Option<u64> {
+        Some(Contraction::new(self.factor()?)?.iterations_from_residual(residual, tolerance))
+    }
+}
+
+impl GraphModel {
+    /// What is proved about the propagation over this graph, for every injection that the model's network can make.
+    ///
+    /// # Errors
+    /// A map with parameters that make no sense.
+    pub fn certify(&self, adjacency: &Csr<f32>) -> Result<GraphCertificate> {
+        let injection = match self.output {
+            OutputActivation::Signed => InjectionBound::Any,
+            OutputActivation::Relu | OutputActivation::Softplus => InjectionBound::Nonnegative,
+        };
+        self.certify_for(adjacency, injection)
+    }
+
+    /// What is proved about the propagation over this graph, for injections with a known lower bound.
+    ///
+    /// # Errors
+    /// A map with parameters that make no sense.
+    pub fn certify_for(&self, adjacency: &Csr<f32>, injection: InjectionBound) -> Result<GraphCertificate> {
+        self.map.check()?;
+        let map = self.spec();
+        let facts = facts(adjacency);
+        let by_form = match injection {
+            InjectionBound::Nonnegative => by_form::prove(&map, &facts, 0.0),
+            InjectionBound::AtLeast(bound) if bound >= 0.0 => by_form::prove(&map, &facts, bound),
+            InjectionBound::AtLeast(bound) => self.above_threshold(&map, &facts, -bound),
+            InjectionBound::Any => Err(refusal("the injection may be negative, which voids every proof by form")),
+        };
+        let verdict = by_form.or_else(|refused| by_form::graph_propagation(&map, &facts).ok_or(refused));
+        let verdict = verdict.unwrap_or_else(|refused| Verdict::Unproven {
+            why: format!("{}; make the injection positive (ReLU or softplus output)", refused.outcome),
+            tried: vec![refused],
+        });
+        Ok(GraphCertificate { map, injection, verdict })
+    }
+
+    /// Injections `f >= -depth`, `depth > 0`: `t f` takes at most `theta = t depth` from what is positive without it.
+    fn above_threshold(&self, map: &MapSpec, facts: &WeightFacts, depth: f64) -> Result<Verdict, Attempt> {
+        let theta = (self.map.teleport * depth).next_up();
+        match map.injection {
+            // s(u) + t f + a = s(u) + (t f + theta) + (a - theta).
+            Injection::Outer => {
+                let shift = (map.shift - theta).next_down();
+                if shift <= 0.0 {
+                    return Err(too_deep(map, theta));
+                }
+                by_form::prove(&MapSpec { shift, ..map.clone() }, facts, 0.0)
+            }
+            Injection::Inner if self.map.activation == Activation::Tanh => {
+                if facts.signs != SignStructure::Nonnegative {
+                    return Err(refusal("the graph has negative entries"));
+                }
+                let degree = tanh_above_threshold(map.shift, theta).map_err(|_| too_deep(map, theta))?;
+                let (theorem, metric, factor) = match map.normalisation {
+                    None => (Theorem::NonnegativeWeights, Metric::Thompson, degree),
+                    Some(norm) if norm.interacting => {
+                        (Theorem::NormalisedInteracting, Metric::Hilbert, degree.times(2.0))
+                    }
+                    Some(_) => (Theorem::NormalisedMonotone, Metric::Hilbert, degree),
+                };
+                if !factor.is_contraction() {
+                    return Err(refusal(format!("the factor is {:.6}, which is not below one", factor.bound())));
+                }
+                Ok(Verdict::Proven {
+                    theorem,
+                    factor: Some(factor.bound()),
+                    metric,
+                    picard_converges: true,
+                    evidence: Evidence::ByForm { signs: facts.signs, weight_norm: None },
+                })
+            }
+            Injection::Inner => Err(refusal("linear propagation has no degree below one")),
+        }
+    }
+}
+
+fn refusal(outcome: impl Into<String>) -> Attempt {
+    Attempt { test: "proof by form".into(), outcome: outcome.into(), value: None }
+}
+
+fn too_deep(map: &MapSpec, theta: f64) -> Attempt {
+    let outcome = format!("the injection takes up to {theta:.6}, the shift {} gives too little back", map.shift);
+    Attempt::new("proof by form", outcome, theta)
+}
+
+/// What a proof needs to know about the matrix.
+fn facts(adjacency: &Csr<f32>) -> WeightFacts {
+    let values: Vec<f64> = adjacency.values.iter().map(|&x| f64::from(x)).collect();
+    let rows = adjacency.starts.windows(2).map(|range| &values[range[0]..range[1]]);
+    let facts = WeightFacts::of_rows(rows);
+    let two_norm = (facts.signs == SignStructure::Nonnegative).then(|| two_norm(adjacency));
+    WeightFacts { two_norm, ..facts }
+}
+
+/// Rounds of the power iteration behind [`two_norm`].
+const ROUNDS: usize = 20;
+
+/// An upper bound of `||A||_2` for `A >= 0`, by Schur's test: `||A||_2^2 <= max_i (A x)_i/y_i max_j (A' y)_j/x_j` for any
+/// positive `x, y`. The start, square roots of the row lengths, is the exact answer for normalised adjacencies.
+fn two_norm(adjacency: &Csr<f32>) -> f64 {
+    let entries = |row: usize| adjacency.starts[row]..adjacency.starts[row + 1];
+    // A row's sum of n products of n positive numbers is off by at most n + 1 roundings.
+    let longest = (0..adjacency.rows).map(|row| entries(row).len()).max().unwrap_or(0);
+    let transposed = adjacency.transposed();
+    let longest = (0..transposed.rows).map(|i| transposed.starts[i + 1] - transposed.starts[i]).fold(longest, usize::max);
+    let slack = 1.0 + 4.0 * (longest as f64 + 4.0) * f64::EPSILON;
+    let product = |matrix: &Csr<f32>, x: &[f64]| -> Vec<f64> {
+        let row = |i: usize| (matrix.starts[i]..matrix.starts[i + 1]).map(|k| f64::from(matrix.values[k]) * x[matrix.columns[k] as usize]).sum();
+        (0..matrix.rows).map(row).collect()
+    };
+    let ratio = |above: &[f64], below: &[f64]| above.iter().zip(below).map(|(a, b)| a / b).fold(0.0, f64::max);
+    let positive = |x: Vec<f64>| -> Vec<f64> { x.into_iter().map(|x| if x > 0.0 { x } else { 1.0 }).collect() };
+    let mut x: Vec<f64> = positive((0..adjacency.rows).map(|row| (entries(row).len() as f64).sqrt()).collect());
+    let mut y = x.clone();
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let (forward, backward) = (product(adjacency, &x), product(&transposed, &y));
+        best = best.min((ratio(&forward, &y) * ratio(&backward, &x)).sqrt() * slack);
+        y = positive(forward);
+        x = positive(product(&transposed, &y));
+        // Scaled back, so that many rounds neither overflow nor vanish; any positive vectors will do.
+        let top = x.iter().fold(0.0f64, |a, &b| a.max(b));
+        x.iter_mut().for_each(|x| *x = (*x / top).max(1e-100));
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::normalised_adjacency;
+
+    fn star() -> Csr<f32> {
+        let edges: Vec<(u32, u32)> = (1..30).map(|j| (0, j)).chain([(3, 4), (7, 8)]).collect();
+        normalised_adjacency(31, &edges).unwrap()
+    }
+
+    #[test]
+    fn factors_of_the_theory() {
+        let factor = |name: &str| GraphModel::paper(name, 0.1).unwrap().certify(&star()).unwrap().factor().unwrap();
+        for name in ["appnp-tanh", "appnp-tanh-2", "appnp-normalized-tanh", "appnp-normalized-tanh-2"] {
+            assert!((factor(name) - 0.246994).abs() < 1e-6, "{name}: {}", factor(name));
+        }
+        // Linear: 1 - t, up to the rounding of the matrix.
+        assert!((factor("appnp") - 0.9).abs() < 1e-6);
+        // Rows interact.
+        let mut rows = GraphModel::paper("appnp-normalized-tanh", 0.1).unwrap();
+        rows.map.normalisation = Some(crate::graph::GraphNorm::Rows);
+        assert!((rows.certify(&star()).unwrap().factor().unwrap() - 0.493988).abs() < 2e-6);
+    }
+
+    #[test]
+    fn signed_injections_are_judged_honestly() {
+        let tanh = GraphModel::release("appnp-tanh-2", 0.1).unwrap();
+        let certificate = tanh.certify(&star()).unwrap();
+        assert!(matches!(certificate.verdict, Verdict::Proven { theorem: Theorem::GraphPropagation, .. }));
+        let normalised = GraphModel::release("appnp-normalized-tanh-2", 0.1).unwrap();
+        assert!(!normalised.certify(&star()).unwrap().verdict.is_proven());
+        let for_bound = |bound| normalised.certify_for(&star(), InjectionBound::AtLeast(bound)).unwrap();
+        // theta = 0.1: c(1.2, 0.1), doubled since rows interact.
+        let mild = for_bound(-1.0).factor().unwrap();
+        assert!(mild > 2.0 * 0.246994 && mild < 1.0, "{mild}");
+        assert!(!for_bound(-12.0).verdict.is_proven());
+        let mut outer = GraphModel::paper("appnp-normalized-tanh", 0.1).unwrap();
+        outer.output = OutputActivation::Signed;
+        let certificate = outer.certify_for(&star(), InjectionBound::AtLeast(-2.0)).unwrap();
+        // shift 1.2 - 0.2 = 1.0: mu_p(1) = 0.278465.
+        assert!((certificate.factor().unwrap() - 0.278465).abs() < 1e-5);
+        assert!(!outer.certify_for(&star(), InjectionBound::AtLeast(-12.1)).unwrap().verdict.is_proven());
+    }
+
+    #[test]
+    fn a_negative_edge_voids_the_proof() {
+        let mut matrix = star();
+        matrix.values[2] = -matrix.values[2];
+        let model = GraphModel::paper("appnp-tanh", 0.1).unwrap();
+        assert!(!model.certify(&matrix).unwrap().verdict.is_proven());
+    }
+
+    #[test]
+    fn schur_bound_holds_for_a_matrix_that_is_not_symmetric() {
+        // [[0, 2], [0, 0]] has the norm 2.
+        let matrix = Csr { rows: 2, cols: 2, starts: vec![0, 1, 1], columns: vec![1], values: vec![2.0] };
+        let bound = two_norm(&matrix);
+        assert!(bound >= 2.0, "{bound}");
+        assert!(two_norm(&star()) >= 1.0 - 1e-6 && two_norm(&star()) < 1.0 + 1e-6);
+    }
+}

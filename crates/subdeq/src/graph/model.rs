@@ -1,0 +1,187 @@
+//! The models: which map is propagated, what makes its injection, and how far.
+
+use serde::{Deserialize, Serialize};
+use subdeq_engine::cpu::graph::OutputActivation;
+use subdeq_engine::{Activation, GraphMap, GraphNorm, Injection};
+use subdeq_theory::map::{Form, Groups, MapSpec, Normalisation, PNorm};
+
+use crate::{Error, Result};
+
+/// How an equilibrium of a propagation is found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "kebab-case")]
+pub enum GraphSolver {
+    /// `Z <- F(Z)`.
+    Picard,
+    /// Anderson acceleration.
+    Anderson {
+        /// Number of past iterates kept.
+        window: usize,
+        /// Tikhonov term of the least-squares problem.
+        ridge: f64,
+    },
+    /// Conjugate gradients: linear propagation over a symmetric matrix only.
+    ConjugateGradient,
+}
+
+/// How far a propagation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum GraphMode {
+    /// To the solution of `Z = F(Z; f)`; gradients by the adjoint equation.
+    Equilibrium {
+        /// How it is found.
+        solver: GraphSolver,
+        /// Relative residual at which a solve (and an adjoint solve) ends.
+        tolerance: f64,
+        /// At most so many steps.
+        max_iterations: usize,
+    },
+    /// A fixed number of steps from `Z = f` on; gradients by backpropagation.
+    Unrolled {
+        /// The number of steps.
+        steps: usize,
+    },
+}
+
+/// An architecture.
+///
+/// ```
+/// use subdeq::graph::{GraphMode, GraphModel};
+/// let paper = GraphModel::paper("appnp-normalized-tanh", 0.1)?;
+/// assert!(matches!(paper.mode, GraphMode::Equilibrium { .. }));
+/// let release = GraphModel::release("appnp-normalized-tanh", 0.1)?;
+/// assert_eq!(release.mode, GraphMode::Unrolled { steps: 10 });
+/// assert!(GraphModel::paper("appnp-relu", 0.1).is_err());
+/// # Ok::<(), subdeq::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphModel {
+    /// The name it goes by.
+    pub name: String,
+    /// The propagation.
+    pub map: GraphMap,
+    /// What keeps the injection positive, if anything.
+    pub output: OutputActivation,
+    /// Equilibrium or unrolled.
+    pub mode: GraphMode,
+}
+
+impl GraphModel {
+    /// The names that [`GraphModel::paper`] and [`GraphModel::release`] understand.
+    pub const NAMES: [&'static str; 5] =
+        ["appnp", "appnp-tanh", "appnp-normalized-tanh", "appnp-tanh-2", "appnp-normalized-tanh-2"];
+
+    /// The model as the paper writes it: an equilibrium with a positive injection, shift 1.2, columns normalised. Plain
+    /// `appnp` is solved exactly by conjugate gradients and keeps a signed injection, which it can afford.
+    ///
+    /// # Errors
+    /// A name that is not one of [`GraphModel::NAMES`], or a teleport probability outside `(0, 1)`.
+    pub fn paper(name: &str, teleport: f64) -> Result<Self> {
+        let linear = name == "appnp";
+        let solver = if linear { GraphSolver::ConjugateGradient } else { GraphSolver::Picard };
+        let output = if linear { OutputActivation::Signed } else { OutputActivation::Softplus };
+        let mode = GraphMode::Equilibrium { solver, tolerance: 1e-6, max_iterations: 500 };
+        let map = match name {
+            "appnp" => map(teleport, Activation::Identity, Injection::Outer, 0.0, None),
+            "appnp-tanh" => map(teleport, Activation::Tanh, Injection::Outer, 1.2, None),
+            "appnp-tanh-2" => map(teleport, Activation::Tanh, Injection::Inner, 1.2, None),
+            "appnp-normalized-tanh" => {
+                map(teleport, Activation::Tanh, Injection::Outer, 1.2, Some(GraphNorm::Columns))
+            }
+            "appnp-normalized-tanh-2" => {
+                map(teleport, Activation::Tanh, Injection::Inner, 1.2, Some(GraphNorm::Columns))
+            }
+            _ => return Err(unknown(name)),
+        };
+        map.check()?;
+        Ok(Self { name: name.into(), map, output, mode })
+    }
+
+    /// The model as the published code has it in its appendix experiments: ten steps from a signed injection, rows
+    /// normalised, and no shift where nothing is normalised.
+    ///
+    /// The main experiments of that code use the `-2` forms under the names without it (see
+    /// [`GraphModel::release_main`]).
+    ///
+    /// # Errors
+    /// As for [`GraphModel::paper`].
+    pub fn release(name: &str, teleport: f64) -> Result<Self> {
+        let paper = Self::paper(name, teleport)?;
+        let normalisation = paper.map.normalisation.map(|_| GraphNorm::Rows);
+        let shift = if normalisation.is_some() { 1.2 } else { 0.0 };
+        Ok(Self {
+            map: GraphMap { normalisation, shift, ..paper.map },
+            output: OutputActivation::Signed,
+            mode: GraphMode::Unrolled { steps: 10 },
+            ..paper
+        })
+    }
+
+    /// The model as the published code has it in its main experiments (Table 4): there, `appnp-tanh` and
+    /// `appnp-normalized-tanh` take the injection inside the activation.
+    ///
+    /// # Errors
+    /// As for [`GraphModel::paper`].
+    pub fn release_main(name: &str, teleport: f64) -> Result<Self> {
+        let mut model = Self::release(name, teleport)?;
+        if model.map.activation == Activation::Tanh {
+            model.map.injection = Injection::Inner;
+        }
+        Ok(model)
+    }
+
+    /// The map in the language of the theory.
+    #[must_use]
+    pub fn spec(&self) -> MapSpec {
+        use subdeq_theory::{activation::Activation as S, map::Injection as I};
+        let groups = |norm| match norm {
+            GraphNorm::Rows => Groups::GraphRows,
+            GraphNorm::Columns => Groups::GraphColumns,
+        };
+        let activation = if self.map.activation == Activation::Tanh { S::Tanh } else { S::Identity };
+        MapSpec {
+            name: self.name.clone(),
+            form: Form::Graph { teleport: self.map.teleport },
+            injection: if self.map.injection == Injection::Inner { I::Inner } else { I::Outer },
+            normalisation: self.map.normalisation.map(|norm| Normalisation::new(PNorm::Inf, groups(norm))),
+            ..MapSpec::single(activation, self.map.shift)
+        }
+    }
+
+    /// Refuses what cannot be trained or solved.
+    pub(super) fn check(&self) -> Result<()> {
+        self.map.check()?;
+        match self.mode {
+            GraphMode::Unrolled { steps: 0 } => Err(Error::invalid("an unrolled propagation needs at least one step")),
+            GraphMode::Equilibrium { tolerance, .. } if !(tolerance > 0.0 && tolerance < 1.0) => {
+                Err(Error::invalid(format!("the tolerance must lie between 0 and 1, got {tolerance}")))
+            }
+            GraphMode::Equilibrium { max_iterations: 0, .. } => {
+                Err(Error::invalid("a solve needs at least one iteration"))
+            }
+            GraphMode::Equilibrium { solver: GraphSolver::ConjugateGradient, .. } if !self.map.is_linear() => {
+                Err(Error::invalid(format!(
+                    "conjugate gradients solve linear propagation only, `{}` is not linear: use Picard iteration",
+                    self.name
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+}
+
+fn map(
+    teleport: f64,
+    activation: Activation,
+    injection: Injection,
+    shift: f64,
+    normalisation: Option<GraphNorm>,
+) -> GraphMap {
+    GraphMap { teleport, activation, injection, shift, normalisation }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::invalid(format!("there is no graph model `{name}`; known are {}", GraphModel::NAMES.join(", ")))
+}

@@ -1,0 +1,105 @@
+//! A graph with features and classes, checked.
+
+use subdeq_engine::Cpu;
+use subdeq_engine::cpu::graph::{Adjacency, Features};
+
+use super::Csr;
+use crate::{Error, Result};
+
+/// A graph, ready to train on; many runs can share one.
+#[derive(Clone, Debug)]
+pub struct GraphProblem {
+    pub(super) adjacency: Adjacency<f32>,
+    pub(super) features: Features<f32>,
+    pub(super) labels: Vec<u32>,
+    pub(super) classes: usize,
+}
+
+impl GraphProblem {
+    /// Puts a graph together: the matrix of its propagation (see [`super::normalised_adjacency`]), one row of features
+    /// and one class per node.
+    ///
+    /// # Errors
+    /// Sizes that do not fit together, entries that are not finite, classes out of range.
+    pub fn new(adjacency: Csr<f32>, features: Csr<f32>, labels: Vec<u32>, classes: usize) -> Result<Self> {
+        let nodes = adjacency.rows;
+        if nodes == 0 {
+            return Err(Error::invalid("the graph has no nodes"));
+        }
+        for (what, found) in [("rows of features", features.rows), ("labels", labels.len())] {
+            if found != nodes {
+                return Err(Error::invalid(format!("the graph has {nodes} nodes, but there are {found} {what}")));
+            }
+        }
+        if let Some(node) = labels.iter().position(|&label| label as usize >= classes) {
+            return Err(Error::invalid(format!(
+                "node {node} has class {}, but there are {classes} classes, numbered from 0",
+                labels[node]
+            )));
+        }
+        let adjacency = Adjacency::new(&Cpu::new(0)?, adjacency)?;
+        Ok(Self { adjacency, features: Features::new(features)?, labels, classes })
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Number of classes.
+    #[must_use]
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// The class of each node.
+    #[must_use]
+    pub fn labels(&self) -> &[u32] {
+        &self.labels
+    }
+
+    /// The matrix of the propagation.
+    #[must_use]
+    pub fn adjacency(&self) -> &Csr<f32> {
+        self.adjacency.matrix()
+    }
+
+    /// The features.
+    #[must_use]
+    pub fn features(&self) -> &Csr<f32> {
+        self.features.matrix()
+    }
+}
+
+/// Which nodes are learned from, which decide when to stop, which are counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GraphSplit {
+    /// Labelled nodes.
+    pub train: Vec<u32>,
+    /// Validation nodes.
+    pub validation: Vec<u32>,
+    /// Test nodes.
+    pub test: Vec<u32>,
+}
+
+impl GraphSplit {
+    /// Refuses empty parts, nodes that do not exist, and nodes in two parts.
+    pub(super) fn check(&self, nodes: usize) -> Result<()> {
+        let mut part_of = vec![None; nodes];
+        for (name, part) in [("train", &self.train), ("validation", &self.validation), ("test", &self.test)] {
+            if part.is_empty() {
+                return Err(Error::invalid(format!("the split has no {name} nodes")));
+            }
+            for &node in part {
+                let Some(taken) = part_of.get_mut(node as usize) else {
+                    return Err(Error::invalid(format!("{name} node {node} does not exist: there are {nodes} nodes")));
+                };
+                if let Some(other) = taken.replace(name) {
+                    return Err(Error::invalid(format!("node {node} is listed twice: as {other} and as {name} node")));
+                }
+            }
+        }
+        Ok(())
+    }
+}

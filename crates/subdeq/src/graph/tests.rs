@@ -1,0 +1,142 @@
+//! Training end to end on generated graphs, odd input, reproducibility.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+
+/// A planted partition: nodes of one class are joined more often, features say a little about the class.
+fn planted(nodes: usize, classes: usize, seed: u64) -> (GraphProblem, GraphSplit) {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let labels: Vec<u32> = (0..nodes).map(|node| (node % classes) as u32).collect();
+    let mut edges = Vec::new();
+    for i in 0..nodes {
+        for j in 0..i {
+            let p = if labels[i] == labels[j] { 0.10 } else { 0.01 };
+            if rng.random_bool(p) {
+                edges.push((i as u32, j as u32));
+            }
+        }
+    }
+    let cols = 8 * classes;
+    let mut features = Csr { rows: nodes, cols, starts: vec![0], columns: vec![], values: vec![] };
+    for &label in &labels {
+        for column in 0..cols {
+            if rng.random_bool(if column / 8 == label as usize { 0.4 } else { 0.15 }) {
+                features.columns.push(column as u32);
+                features.values.push(1.0);
+            }
+        }
+        features.starts.push(features.columns.len());
+    }
+    let ids: Vec<u32> = (0..nodes as u32).collect();
+    let (train, rest) = ids.split_at(nodes / 10);
+    let (validation, test) = rest.split_at(rest.len() / 2);
+    let split = GraphSplit { train: train.into(), validation: validation.into(), test: test.into() };
+    let problem = GraphProblem::new(normalised_adjacency(nodes, &edges).unwrap(), features, labels, classes).unwrap();
+    (problem, split)
+}
+
+fn all_models() -> Vec<GraphModel> {
+    let mut models: Vec<GraphModel> = GraphModel::NAMES
+        .iter()
+        .flat_map(|name| [GraphModel::paper(name, 0.1).unwrap(), GraphModel::release(name, 0.1).unwrap()])
+        .collect();
+    models.push(GraphModel::release_main("appnp-normalized-tanh", 0.1).unwrap());
+    models
+}
+
+#[test]
+fn every_model_learns_a_planted_partition() {
+    let (problem, split) = planted(240, 3, 1);
+    for model in all_models() {
+        let config = GraphConfig { epochs: 80, hidden: 16, ..GraphConfig::new(model) };
+        let run = train_graph(&problem, &split, &config, |_| ()).unwrap();
+        let what = format!("{} {:?}: {}", config.model.name, config.model.mode, run.test_accuracy);
+        assert!(run.test_accuracy > 0.8, "{what}");
+        assert!(run.epochs.iter().all(|epoch| epoch.converged), "{what}");
+        assert!(run.epochs.last().unwrap().loss < run.epochs[0].loss, "{what}");
+        let again = run.classifier.predict(&problem, 1).unwrap();
+        assert_eq!(again.accuracy(problem.labels(), &split.test), run.test_accuracy, "{what}");
+    }
+}
+
+#[test]
+fn threads_do_not_change_a_bit_and_seeds_do() {
+    let (problem, split) = planted(900, 3, 2);
+    for model in [GraphModel::paper("appnp-normalized-tanh", 0.1), GraphModel::release("appnp-tanh-2", 0.1)] {
+        let config = GraphConfig { epochs: 4, ..GraphConfig::new(model.unwrap()) };
+        let run = |seed: u64, threads: usize| {
+            let config = GraphConfig { seed, threads, ..config.clone() };
+            let run = train_graph(&problem, &split, &config, |_| ()).unwrap();
+            (run.epochs, run.classifier.weights.arrays().map(|array| array.to_rows()))
+        };
+        let one = run(1, 1);
+        assert!(one == run(1, 2) && one == run(1, 3));
+        assert!(one != run(2, 1));
+    }
+}
+
+#[test]
+fn training_stops_when_nothing_gets_better() {
+    let (problem, split) = planted(120, 2, 3);
+    let model = GraphModel::paper("appnp-tanh", 0.1).unwrap();
+    let config = GraphConfig { epochs: 400, patience: 5, rate: 0.0, ..GraphConfig::new(model) };
+    // With a rate of zero every epoch is equally good: the last counts, and patience never runs out.
+    let run = train_graph(&problem, &split, &config, |_| ()).unwrap();
+    assert_eq!((run.best_epoch, run.epochs.len()), (400, 400));
+    let mut seen = 0;
+    let config = GraphConfig { rate: 0.05, ..config };
+    let run = train_graph(&problem, &split, &config, |_| seen += 1).unwrap();
+    assert_eq!(run.epochs.len(), seen);
+    assert!(seen == 400 || seen - run.best_epoch == 6);
+    let best = run.epochs.iter().map(|epoch| epoch.validation_accuracy).fold(0.0, f64::max);
+    assert_eq!(run.validation_accuracy, best);
+}
+
+#[test]
+fn isolated_nodes_are_classified_by_their_features() {
+    let labels = vec![0, 1, 0, 1, 0, 1];
+    let features = Csr {
+        rows: 6,
+        cols: 2,
+        starts: (0..7).collect(),
+        columns: vec![0, 1, 0, 1, 0, 1],
+        values: vec![1.0; 6],
+    };
+    let problem = GraphProblem::new(normalised_adjacency(6, &[]).unwrap(), features, labels, 2).unwrap();
+    let split = GraphSplit { train: vec![0, 1], validation: vec![2, 3], test: vec![4, 5] };
+    for model in all_models() {
+        let config = GraphConfig { epochs: 100, ..GraphConfig::new(model) };
+        assert_eq!(train_graph(&problem, &split, &config, |_| ()).unwrap().test_accuracy, 1.0);
+    }
+}
+
+#[test]
+fn bad_input_is_refused_with_a_sentence() {
+    let message = |error: crate::Error| error.to_string();
+    assert!(message(normalised_adjacency(2, &[(0, 1), (2, 0)]).unwrap_err()).contains("edge 1"));
+    let matrix = || normalised_adjacency(2, &[(0, 1)]).unwrap();
+    let features = |rows: usize| Csr { rows, cols: 1, starts: vec![0; rows + 1], columns: vec![], values: vec![] };
+    let refused = |features, labels, classes| message(GraphProblem::new(matrix(), features, labels, classes).unwrap_err());
+    assert!(refused(features(3), vec![0, 1], 2).contains("3 rows of features"));
+    assert!(refused(features(2), vec![0], 2).contains("1 labels"));
+    assert!(refused(features(2), vec![0, 2], 2).contains("node 1 has class 2"));
+    let empty = Csr { rows: 0, cols: 0, starts: vec![0], columns: vec![], values: vec![] };
+    assert!(GraphProblem::new(empty, features(0), vec![], 2).is_err());
+
+    let (problem, split) = planted(40, 2, 4);
+    let config = GraphConfig { epochs: 1, ..GraphConfig::new(GraphModel::paper("appnp-tanh", 0.1).unwrap()) };
+    let refused = |split: &GraphSplit, config: &GraphConfig| {
+        message(train_graph(&problem, split, config, |_| ()).unwrap_err())
+    };
+    assert!(refused(&GraphSplit { test: vec![40], ..split.clone() }, &config).contains("test node 40"));
+    assert!(refused(&GraphSplit { test: vec![0], ..split.clone() }, &config).contains("listed twice"));
+    assert!(refused(&GraphSplit { validation: vec![], ..split.clone() }, &config).contains("no validation nodes"));
+    assert!(refused(&split, &GraphConfig { edge_dropout: 1.0, ..config.clone() }).contains("edge dropout"));
+    assert!(refused(&split, &GraphConfig { rate: f64::NAN, ..config.clone() }).contains("learning rate"));
+    let mut linear = GraphConfig::new(GraphModel::paper("appnp", 0.1).unwrap());
+    linear.edge_dropout = 0.5;
+    assert!(refused(&split, &linear).contains("norm above one"));
+    assert!(GraphModel::paper("appnp", 1.0).is_err() && GraphModel::paper("gcn", 0.1).is_err());
+}

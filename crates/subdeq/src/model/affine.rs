@@ -1,0 +1,115 @@
+//! `U x + b`, dense or as a 3x3 convolution: injections, explicit layers, classifiers.
+
+use rand::Rng;
+use subdeq_engine::network::{ConvShape, LinearShape};
+use subdeq_engine::{Network, Real};
+
+use super::trained::Trained;
+use crate::{Init, Result};
+
+/// What an affine map takes and gives, without the batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum AffineShape {
+    Linear { inputs: usize, outputs: usize },
+    Conv(ConvShape),
+}
+
+impl AffineShape {
+    fn fan_in(&self) -> usize {
+        match *self {
+            Self::Linear { inputs, .. } => inputs,
+            Self::Conv(shape) => 9 * shape.inputs,
+        }
+    }
+
+    fn outputs(&self) -> usize {
+        match *self {
+            Self::Linear { outputs, .. } => outputs,
+            Self::Conv(shape) => shape.outputs,
+        }
+    }
+
+    /// Numbers per sample that come out.
+    pub fn output_len(&self) -> usize {
+        match *self {
+            Self::Linear { outputs, .. } => outputs,
+            Self::Conv(shape) => shape.height * shape.width * shape.outputs,
+        }
+    }
+}
+
+/// An affine map with its parameters.
+pub(super) struct Affine<A> {
+    shape: AffineShape,
+    weight: Trained<A>,
+    bias: Trained<A>,
+}
+
+impl<A: Send + Sync> Affine<A> {
+    pub fn new<T: Real, D: Network<T, Array = A>>(
+        device: &D,
+        name: &str,
+        shape: AffineShape,
+        init: Init,
+        rng: &mut impl Rng,
+    ) -> Self {
+        let (outputs, fan_in) = (shape.outputs(), shape.fan_in());
+        let weight = init.draw::<T>(outputs * fan_in, fan_in, rng);
+        // PyTorch draws its biases like its weights.
+        let bias = Init::Release.draw::<T>(outputs, fan_in, rng);
+        Self {
+            shape,
+            weight: Trained::new(device, &format!("{name}.weight"), &weight),
+            bias: Trained::new(device, &format!("{name}.bias"), &bias),
+        }
+    }
+
+    pub fn forward<T: Real, D: Network<T, Array = A>>(
+        &self,
+        device: &D,
+        batch: usize,
+        x: &A,
+        y: &mut A,
+    ) -> Result<()> {
+        let (w, b) = (&self.weight.parameter.value, &self.bias.parameter.value);
+        match self.shape {
+            AffineShape::Linear { inputs, outputs } => {
+                device.linear(LinearShape { batch, inputs, outputs }, x, w, b, y)?;
+            }
+            AffineShape::Conv(shape) => device.convolution(ConvShape { batch, ..shape }, x, w, b, y)?,
+        }
+        Ok(())
+    }
+
+    pub fn backward<T: Real, D: Network<T, Array = A>>(
+        &mut self,
+        device: &D,
+        batch: usize,
+        x: &A,
+        gy: &A,
+        gx: Option<&mut A>,
+    ) -> Result<()> {
+        self.weight.zero_gradient(device)?;
+        self.bias.zero_gradient(device)?;
+        let w = &self.weight.parameter.value;
+        let (gw, gb) = (&mut self.weight.parameter.gradient, &mut self.bias.parameter.gradient);
+        match self.shape {
+            AffineShape::Linear { inputs, outputs } => {
+                device.linear_backward(LinearShape { batch, inputs, outputs }, x, w, gy, gx, gw, gb)?;
+            }
+            AffineShape::Conv(shape) => {
+                device.convolution_backward(ConvShape { batch, ..shape }, x, w, gy, gx, gw, gb)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers per sample that come out.
+    pub fn output_len(&self) -> usize {
+        self.shape.output_len()
+    }
+
+    pub fn trained(&mut self) -> [&mut Trained<A>; 2] {
+        [&mut self.weight, &mut self.bias]
+    }
+}

@@ -1,0 +1,95 @@
+//! Every map x solver x {dense, convolution} in `f32` against a long plain iteration in `f64`.
+
+mod common;
+
+use common::{builder, cpu, describe, injections, maps, rng};
+use subdeq::map::Architecture;
+use subdeq::{
+    Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver, Stopping,
+};
+
+/// `z <- (1 - a) z + a F(z)` until nothing moves: slow, and independent of the solvers under test.
+fn reference(map: &Architecture, layout: Layout, y: &[f64], weights: &[Vec<f32>]) -> Vec<f64> {
+    let mut layer: Equilibrium<f64, Cpu<f64>> =
+        builder(layout).map(map.clone()).build_on(cpu::<f64>(), &mut rng(7)).unwrap();
+    for (k, weight) in weights.iter().enumerate() {
+        layer.set_parameter(k, &weight.iter().map(|&w| f64::from(w)).collect::<Vec<_>>()).unwrap();
+    }
+    let mut z = vec![if map.is_monotone() { 0.0 } else { 1.0 }; 2 * layer.map().operator.state_len()];
+    let damping = if map.is_monotone() { 0.1 } else { 1.0 };
+    for _ in 0..20_000 {
+        let image = layer.apply(y, &z).unwrap();
+        let moved = image.iter().zip(&z).map(|(f, z)| (f - z).abs()).fold(0.0, f64::max);
+        z.iter_mut().zip(&image).for_each(|(z, f)| *z += damping * (f - *z));
+        if moved < 1e-14 {
+            return z;
+        }
+    }
+    panic!("{}: the reference did not settle", describe(map, layout));
+}
+
+fn matrix(layout: Layout) {
+    for map in maps(layout) {
+        let mut solvers: Vec<Solver> = vec![Anderson::default().into(), Broyden::default().into()];
+        if map.is_monotone() {
+            solvers.push(PeacemanRachford::default().into());
+            solvers.push(ForwardBackward::default().into());
+        } else {
+            solvers.push(Picard.into());
+        }
+        let mut layer: Equilibrium<f32, Cpu<f32>> =
+            builder(layout).map(map.clone()).build_on(cpu::<f32>(), &mut rng(7)).unwrap();
+        let y = injections(layer.map().injection_len(), 3);
+        let single: Vec<f32> = y.iter().map(|&y| y as f32).collect();
+        let y: Vec<f64> = single.iter().map(|&y| f64::from(y)).collect();
+        let free: Vec<Vec<f32>> = layer
+            .parameters()
+            .iter()
+            .map(|parameter| {
+                let mut host = vec![0.0; parameter.len];
+                subdeq::Device::read(&**layer.device(), &parameter.value, &mut host).unwrap();
+                host
+            })
+            .collect();
+        let expected = reference(&map, layout, &y, &free);
+        let size = expected.iter().map(|z| z * z).sum::<f64>().sqrt();
+        for solver in solvers {
+            let what = format!("{solver:?} {}", describe(&map, layout));
+            let stopping = Stopping::relative(1e-6).max_iterations(50_000);
+            let mut layer: Equilibrium<f32, Cpu<f32>> = builder(layout)
+                .map(map.clone())
+                .solver(solver)
+                .stopping(stopping)
+                .build_on(cpu(), &mut rng(7))
+                .unwrap();
+            let solution = layer.solve(&single).unwrap();
+            let slow = matches!(solver, Solver::ForwardBackward(_));
+            assert!(solution.converged() || slow, "{what}: {:?}", solution.samples);
+            let error = solution
+                .z
+                .iter()
+                .zip(&expected)
+                .map(|(z, e)| (f64::from(*z) - e).powi(2))
+                .sum::<f64>()
+                .sqrt();
+            // Forward-backward moves by a share of the residual, so its residual says less about the distance.
+            let allowed = if slow { 1e-3 } else { 1e-5 };
+            assert!(
+                error <= allowed * size,
+                "{what}: off by {:.2e} relative, {:?}",
+                error / size,
+                solution.samples
+            );
+        }
+    }
+}
+
+#[test]
+fn dense() {
+    matrix(Layout::Dense);
+}
+
+#[test]
+fn conv() {
+    matrix(Layout::Conv);
+}

@@ -1,0 +1,290 @@
+//! What a layer promises: certificates that are never wrong, bounds that are never exceeded, bits that do not depend on
+//! the batch, and errors that say what to do.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{builder, cpu, describe, injections, maps, rng};
+use rand::Rng;
+use subdeq::map::{Architecture, Monotone, PowerRatio, Rational, SplitSign, SubDeq};
+use subdeq::{
+    Activation, Adjoint, Anderson, BoundMetric, Cpu, Equilibrium, Error, Init, Layout, Outcome,
+    PeacemanRachford, Picard, Scope, Stopping,
+};
+
+/// E1 of the theory: `tanh(Wz) + 1.2` with two stable fixed points.
+#[test]
+fn two_starts_two_answers_and_no_promise() {
+    let mut layer = Equilibrium::dense(2)
+        .map(SubDeq::Tanh)
+        .solver(Picard)
+        .stopping(Stopping::absolute(1e-12))
+        .build_on::<f64, _>(cpu(), &mut rng(0))
+        .unwrap();
+    layer.set_parameter(0, &[2.0, -2.0, 0.0, 0.0]).unwrap();
+    let solve = |layer: &mut Equilibrium<f64, Cpu<f64>>, start: [f64; 2]| {
+        layer.solve_from(&[0.0, 0.0], Some(&start)).unwrap().require_converged().unwrap().z
+    };
+    let (up, down) = (solve(&mut layer, [2.0, 1.0]), solve(&mut layer, [0.3, 1.2]));
+    assert!((up[0] - 2.157_504_02).abs() < 1e-8 && (down[0] - 0.242_495_98).abs() < 1e-8, "{up:?} {down:?}");
+    let certificate = layer.certify(Scope::AllInputs).unwrap();
+    assert!(!certificate.verdict.is_proven(), "{certificate}");
+    let sample = layer.certify(Scope::Sample { y: vec![0.0, 0.0] }).unwrap();
+    assert!(!sample.verdict.is_proven(), "{sample}");
+}
+
+#[test]
+fn certified_stopping_without_a_certificate_is_an_error_that_says_so() {
+    let mut layer = Equilibrium::dense(20)
+        .map(SubDeq::Tanh)
+        .stopping(Stopping::certified(1e-4))
+        .build_on::<f32, _>(cpu(), &mut rng(0))
+        .unwrap();
+    let wild: Vec<f32> = common::random(400, 1).iter().map(|&x| 5.0 * x as f32).collect();
+    layer.set_parameter(0, &wild).unwrap();
+    let error = layer.solve(&[0.0; 20]).unwrap_err();
+    assert!(matches!(error, Error::NoCertificate { .. }), "{error}");
+    assert!(error.to_string().contains("Stopping::relative"), "{error}");
+}
+
+/// The sound maps, by their certificate at any weights.
+fn sound(layout: Layout) -> Vec<Architecture> {
+    let mut sound: Vec<Architecture> =
+        ["excitatory", "row-signed", "split-sign", "divisive", "rational", "power-ratio", "gains"]
+            .iter()
+            .map(|name| Architecture::named(name, layout).unwrap())
+            .collect();
+    sound.push(Monotone::new(Activation::Relu).shifted(0.2).into());
+    sound.push(Monotone::new(Activation::Tanh).shifted(0.5).outer(0.0).into());
+    if layout == Layout::Dense {
+        sound.push(Monotone::new(Activation::Softsign).product(0.5).into());
+        sound.push(SubDeq::AbsNormalizedTanh.into());
+    }
+    sound
+}
+
+/// Solves each system loosely in `f32`, bounds the error, and measures it against a tight solve in `f64`.
+fn bounds_hold(layout: Layout, rounds: usize, batch: usize) -> usize {
+    let mut systems = 0;
+    let mut rng = rng(11);
+    let device64: Arc<Cpu<f64>> = cpu();
+    let device32: Arc<Cpu<f32>> = cpu();
+    for round in 0..rounds {
+        for map in sound(layout) {
+            let what = format!("round {round} {}", describe(&map, layout));
+            let loose = Stopping::relative(10f64.powf(rng.random_range(-5.0..-1.0)));
+            let mut layer: Equilibrium<f32, _> = builder(layout)
+                .map(map.clone())
+                .stopping(loose)
+                .build_on(device32.clone(), &mut rng)
+                .unwrap();
+            let tight = Stopping::absolute(1e-13).max_iterations(100_000);
+            let mut exact: Equilibrium<f64, _> = builder(layout)
+                .map(map.clone())
+                .stopping(tight)
+                .start(1.0)
+                .build_on(device64.clone(), &mut rng)
+                .unwrap();
+            // Weights over three decades; the f64 layer gets the f32 layer's weights to the last bit.
+            let scale = 10f32.powf(rng.random_range(-1.5..1.5));
+            for k in 0..layer.parameters().len() {
+                let free: Vec<f32> =
+                    (0..layer.parameters()[k].len).map(|_| scale * rng.random_range(-1.0f32..1.0)).collect();
+                layer.set_parameter(k, &free).unwrap();
+                exact.set_parameter(k, &free.iter().map(|&x| f64::from(x)).collect::<Vec<_>>()).unwrap();
+            }
+            let y: Vec<f32> =
+                (0..batch * layer.map().injection_len()).map(|_| rng.random_range(0.0f32..2.0)).collect();
+            let z = layer.solve(&y).unwrap().z;
+            let bounds = layer.error_bounds(&y, &z).unwrap();
+            let y: Vec<f64> = y.iter().map(|&y| f64::from(y)).collect();
+            let solution = exact.solve(&y).unwrap();
+            if !solution.converged() {
+                continue; // the yardstick itself is too short
+            }
+            let len = layer.map().operator.state_len();
+            let same_weights = layer.weights().unwrap()[0]
+                .iter()
+                .zip(&exact.weights().unwrap()[0])
+                .all(|(a, b)| (f64::from(*a) - b).abs() <= 1e-6 * b.abs().max(1e-3));
+            assert!(same_weights, "{what}: the two layers do not have the same weights");
+            for (sample, bound) in bounds.iter().enumerate() {
+                let Some(bound) = bound else { panic!("{what}: no bound") };
+                let range = sample * len..(sample + 1) * len;
+                let pairs = z[range.clone()].iter().zip(&solution.z[range]);
+                let distance = match bound.metric {
+                    BoundMetric::Thompson => {
+                        pairs.map(|(a, b)| (f64::from(*a) / b).ln().abs()).fold(0.0, f64::max)
+                    }
+                    BoundMetric::Sup => pairs.map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max),
+                    BoundMetric::TwoNorm => {
+                        pairs.map(|(a, b)| (f64::from(*a) - b).powi(2)).sum::<f64>().sqrt()
+                    }
+                };
+                // The monotone weights of the f64 layer differ from the f32 layer's by rounding, so z* does, too.
+                let slack =
+                    if map.is_monotone() || map.tie != 0.0 { 1e-4 * (1.0 + f64::from(scale)) } else { 1e-11 };
+                assert!(distance <= bound.value + slack, "{what}: {distance:e} exceeds {bound:?}");
+                systems += 1;
+            }
+        }
+    }
+    systems
+}
+
+#[test]
+fn the_certified_error_bound_is_never_exceeded() {
+    let systems = bounds_hold(Layout::Dense, 200, 4) + bounds_hold(Layout::Conv, 30, 3);
+    assert!(systems >= 8_000, "only {systems} systems were tried");
+}
+
+#[test]
+fn certified_stopping_delivers_the_distance() {
+    for map in sound(Layout::Dense) {
+        let what = describe(&map, Layout::Dense);
+        let solvers = if map.is_monotone() {
+            vec![PeacemanRachford::default().into()]
+        } else {
+            vec![subdeq::Solver::Picard, Anderson::default().into()]
+        };
+        for solver in solvers {
+            let stopping = Stopping::certified(1e-3).max_iterations(5_000);
+            let mut layer = builder(Layout::Dense)
+                .map(map.clone())
+                .solver(solver)
+                .stopping(stopping)
+                .build_on::<f32, _>(cpu(), &mut rng(5))
+                .unwrap();
+            let y: Vec<f32> = injections(layer.map().injection_len(), 6).iter().map(|&y| y as f32).collect();
+            let solution =
+                layer.solve(&y).unwrap().require_converged().unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert!(solution.samples.iter().all(|s| s.error_bound.unwrap().value <= 1e-3), "{what}");
+            assert!(layer.certify(Scope::AllInputs).unwrap().verdict.is_proven(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_sample_has_the_same_bits_in_any_batch_and_with_any_number_of_threads() {
+    for layout in [Layout::Dense, Layout::Conv] {
+        for map in maps(layout) {
+            let mut reference: Option<Vec<f32>> = None;
+            for threads in [1, 3] {
+                let mut layer = builder(layout)
+                    .map(map.clone())
+                    .build_on::<f32, _>(Arc::new(Cpu::new(threads).unwrap()), &mut rng(3))
+                    .unwrap();
+                let (len, state) = (layer.map().injection_len(), layer.map().operator.state_len());
+                let y: Vec<f32> = (0..9 * len).map(|i| ((i * 37 % 101) as f32) / 101.0).collect();
+                let whole = layer.solve(&y).unwrap().z;
+                let mut shuffled = Vec::new();
+                for sample in (0..9).rev() {
+                    shuffled.extend_from_slice(&y[sample * len..(sample + 1) * len]);
+                }
+                let backwards = layer.solve(&shuffled).unwrap().z;
+                for sample in 0..9 {
+                    let here = &whole[sample * state..(sample + 1) * state];
+                    assert_eq!(
+                        here,
+                        &backwards[(8 - sample) * state..(9 - sample) * state],
+                        "{}",
+                        describe(&map, layout)
+                    );
+                    let alone = layer.solve(&y[sample * len..(sample + 1) * len]).unwrap().z;
+                    assert_eq!(here, alone, "{}", describe(&map, layout));
+                }
+                assert_eq!(reference.get_or_insert(whole.clone()), &whole, "{threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn any_positive_start_gives_the_same_answer_within_the_bounds() {
+    let mut rng = rng(21);
+    for map in sound(Layout::Dense).into_iter().filter(|map| !map.is_monotone()) {
+        let mut layer = builder(Layout::Dense)
+            .map(map.clone())
+            .solver(Picard)
+            .stopping(Stopping::certified(1e-5).max_iterations(5_000))
+            .build_on::<f64, _>(cpu(), &mut rng)
+            .unwrap();
+        let y = injections(layer.map().injection_len(), 8);
+        let states = 2 * layer.map().operator.state_len();
+        let answers: Vec<Vec<f64>> = (0..3)
+            .map(|_| {
+                let start: Vec<f64> = (0..states).map(|_| 10f64.powf(rng.random_range(-3.0..3.0))).collect();
+                layer.solve_from(&y, Some(&start)).unwrap().require_converged().unwrap().z
+            })
+            .collect();
+        for other in &answers[1..] {
+            let apart = other.iter().zip(&answers[0]).map(|(a, b)| (a / b).ln().abs()).fold(0.0, f64::max);
+            assert!(apart <= 2e-5, "{}: {apart:e}", map.name);
+        }
+    }
+}
+
+#[test]
+fn a_solve_that_fails_says_so() {
+    let mut layer = Equilibrium::dense(3)
+        .map(SubDeq::Tanh)
+        .solver(Picard)
+        .stopping(Stopping::relative(1e-6).max_iterations(2))
+        .build_on::<f32, _>(cpu(), &mut rng(0))
+        .unwrap();
+    let solution = layer.solve(&[0.1; 6]).unwrap();
+    assert!(solution.samples.iter().all(|s| s.outcome == Outcome::IterationLimit && s.iterations == 2));
+    let error = solution.require_converged().unwrap_err();
+    assert!(
+        error.to_string().starts_with("2 of 2 solves did not converge; the first is sample 0"),
+        "{error}"
+    );
+
+    let mut layer = Equilibrium::dense(3)
+        .map(SubDeq::Tanh)
+        .solver(Picard)
+        .stopping(Stopping::relative(1e-12))
+        .build_on::<f32, _>(cpu(), &mut rng(0))
+        .unwrap();
+    let outcome = layer.solve(&[0.1; 3]).unwrap().samples[0].outcome;
+    assert_ne!(outcome, Outcome::NotFinite, "a tolerance below what f32 can reach");
+}
+
+#[test]
+fn bad_values_are_refused_with_a_reason() {
+    let mut rng = rng(0);
+    let refused = |result: Result<Equilibrium<f32, Cpu<f32>>, Error>, part: &str| {
+        let error = result.err().expect("must be refused").to_string();
+        assert!(error.contains(part), "{error}");
+    };
+    let device = cpu::<f32>();
+    let dense = || Equilibrium::dense(4);
+    refused(Equilibrium::dense(0).build_on(device.clone(), &mut rng), "empty state");
+    refused(dense().map(Rational::new(0.2).q(-1.0)).build_on(device.clone(), &mut rng), "positive");
+    refused(dense().map(PowerRatio::new(0.4).e(0.0)).build_on(device.clone(), &mut rng), "positive");
+    refused(dense().solver(PeacemanRachford::default()).build_on(device.clone(), &mut rng), "monotone");
+    refused(dense().adjoint(Adjoint::Phantom { steps: 0 }).build_on(device.clone(), &mut rng), "at least 1");
+    refused(
+        dense().map(Monotone::new(Activation::Relu).shifted(0.0)).build_on(device.clone(), &mut rng),
+        "above 0",
+    );
+    let product = Monotone::new(Activation::Relu).product(1.0);
+    refused(Equilibrium::conv(2, 4, 4).map(product).build_on(device.clone(), &mut rng), "5x5");
+
+    let mut layer = dense().init(Init::Paper).build_on::<f32, _>(device, &mut rng).unwrap();
+    let error = |layer: &mut Equilibrium<f32, Cpu<f32>>, y: &[f32]| layer.solve(y).unwrap_err().to_string();
+    assert!(error(&mut layer, &[]).contains("0 numbers"));
+    assert!(error(&mut layer, &[0.0; 5]).contains("5 numbers is not a whole number of samples of 4"));
+    assert!(
+        error(&mut layer, &[0.0, 0.0, 0.0, 0.0, 0.0, f32::NAN, 0.0, 0.0])
+            .contains("entry 1 of the injection of sample 1 is NaN")
+    );
+    layer.set_parameter(0, &[f32::INFINITY; 16]).unwrap();
+    assert!(error(&mut layer, &[0.0; 4]).contains("entry 0 of the parameter `weight`"));
+    assert!(layer.set_parameter(0, &[0.0; 3]).is_err());
+    assert!(layer.set_parameter(1, &[0.0; 16]).is_err());
+    let unknown = Architecture::named("subdeq-sine", Layout::Dense).unwrap_err().to_string();
+    assert!(unknown.contains("there is no map `subdeq-sine`; known are subdeq-tanh"));
+    assert!(SplitSign::new(Activation::Tanh, 1.3) == SplitSign::new(Activation::Tanh, 1.3));
+}
