@@ -183,10 +183,10 @@ fn single(map: &MapSpec, weights: &WeightFacts, y_min: f64) -> Result<Unnormalis
         }
         (SignStructure::Mixed, _) => {
             let paper = match weak_degree(map) {
-                Ok(mu) => format!(
-                    "; the paper's condition, weak degree {:.6}, does not imply uniqueness",
-                    mu.bound()
-                ),
+                Ok(mu) => {
+                    let mu = (mu.bound() * 1e6).ceil() / 1e6;
+                    format!("; the paper's condition, weak degree {mu:.6}, does not imply uniqueness")
+                }
                 Err(_) => String::new(),
             };
             return Err(refusal(format!("weights of both signs in one row have no strong degree{paper}")));
@@ -229,7 +229,7 @@ fn normalised(
 }
 
 /// `(1 - t) ||A||_2 < 1` and slopes in [0, 1]: a contraction in the Frobenius norm, for inputs of any sign.
-fn graph_propagation(map: &MapSpec, weights: &WeightFacts) -> Option<Verdict> {
+pub fn graph_propagation(map: &MapSpec, weights: &WeightFacts) -> Option<Verdict> {
     let Form::Graph { teleport } = map.form else { return None };
     let plain = map.normalisation.is_none() && map.power == 1.0 && map.activation.slopes_in_unit_interval();
     let norm = weights.two_norm.filter(|_| plain)?;

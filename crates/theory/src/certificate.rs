@@ -68,7 +68,7 @@ pub enum Verdict {
     },
 }
 
-/// The statements that certificates appeal to.
+/// The statements that certificates appeal to, see [`crate::theorems`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Theorem {

@@ -64,7 +64,7 @@ impl StrongDegree {
     /// The degree of a coordinate.
     pub const ONE: StrongDegree = StrongDegree(1.0);
 
-    /// For bounds proved in this crate only: anyone else builds degrees by the calculus.
+    /// For bounds proved in this crate only: anyone else builds degrees by the [calculus](crate::calculus).
     pub(crate) fn proved(bound: f64) -> StrongDegree {
         debug_assert!(bound >= 0.0, "a degree is nonnegative, not {bound}");
         StrongDegree(bound)

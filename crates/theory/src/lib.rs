@@ -1,4 +1,21 @@
 //! What can be proved about an equilibrium layer.
+//!
+//! An equilibrium layer outputs a solution of `z = F(z; y)`. This crate says whether there is exactly one, for one input or
+//! for all, and how fast plain iteration finds it. It answers with a [`Certificate`](certificate::Certificate): proven,
+//! refuted (with the fixed points) or unproven, as data that can be checked again from the weights alone.
+//!
+//! ```
+//! use subdeq_theory::{certify::Certifier, map::{Layout, MapSpec}, operator::Operator};
+//!
+//! let weights = Operator::dense(2, vec![1.0, -1.0, -1.0, 1.0])?;
+//! let published = MapSpec::named("subdeq-tanh", Layout::Dense)?;
+//! let sound = MapSpec::named("split-sign", Layout::Dense)?;
+//! assert!(Certifier::new().all_inputs(&published, &weights)?.verdict.is_refuted());
+//! assert!(Certifier::new().all_inputs(&sound, &weights)?.verdict.is_proven());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The theory is in [`theorems`]; numbers that a verdict depends on are rounded outward.
 #![forbid(unsafe_code)]
 
 pub mod activation;
@@ -28,3 +45,4 @@ mod response;
 pub mod robustness;
 pub mod round;
 mod secant;
+pub mod theorems;
