@@ -14,6 +14,7 @@ use crate::jxl_sheet::Sheet;
 use crate::matlab;
 use crate::npy::{NpyArray, NpyData};
 use crate::npz::Npz;
+use crate::source::element_count;
 use crate::split::{Split, SplitRule};
 use crate::standardise::Standardisation;
 
@@ -354,9 +355,9 @@ fn image_set(name: &str, images: NpyArray, labels: NpyArray, white: u8, classes:
     match shape[..] {
         [_, height, width] => ImageSet::new(name, pixels, [1, height, width], white, labels, classes),
         [_, height, width, channels @ (1 | 3)] => {
-            let plane = height * width;
+            let size = element_count(&[height, width, channels], name)?;
             let mut planar = Vec::with_capacity(pixels.len());
-            for image in pixels.chunks_exact((plane * channels).max(1)) {
+            for image in pixels.chunks_exact(size.max(1)) {
                 (0..channels).for_each(|c| planar.extend(image.iter().skip(c).step_by(channels)));
             }
             ImageSet::new(name, planar, [channels, height, width], white, labels, classes)
@@ -501,15 +502,16 @@ fn svhn_matlab(folder: &Path, part: &str) -> Result<ImageSet> {
         }
     }
     let (Some(x), Some(y)) = (x, y) else { return Err(wrong("has no variables X and y".to_owned())) };
-    let (&[height, width, 3, count], NpyData::U8(pixels)) = (&x.dims[..], &x.data) else {
+    let (&[height, width, 3, _], NpyData::U8(pixels)) = (&x.dims[..], &x.data) else {
         return Err(wrong(format!("X has the size {:?}, bytes of 32 x 32 x 3 x N expected", x.dims)));
     };
     let mut images = Vec::with_capacity(pixels.len());
     // MATLAB has the rows fastest, we the columns.
-    for plane in pixels.chunks_exact((height * width).max(1)).take(3 * count) {
+    let plane = element_count(&[height, width], &name)?;
+    for plane in pixels.chunks_exact(plane.max(1)) {
         (0..height).for_each(|row| images.extend(plane.iter().skip(row).step_by(height)));
     }
-    let labels = NpyArray::new(vec![y.dims.iter().product()], y.data)?.to_usize()?;
+    let labels = NpyArray::new(y.dims, y.data)?.to_usize()?;
     let labels = svhn_labels(labels.into_iter(), &name)?;
     ImageSet::new(&name, images, [3, height, width], 255, labels, 10)
 }

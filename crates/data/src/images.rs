@@ -35,11 +35,12 @@ impl ImageSet {
         let wrong = |problem: String| {
             DataError::malformed(name, Place::Whole, problem, "check that images and labels belong together")
         };
-        let pixels = channels * height * width;
+        // Sizes come from files: their product may overflow.
+        let pixels = channels.checked_mul(height).and_then(|n| n.checked_mul(width)).unwrap_or(0);
         if pixels == 0 || white == 0 {
             return Err(wrong(format!("images of {channels} x {height} x {width} pixels (white {white})")));
         }
-        if images.len() != labels.len() * pixels {
+        if Some(images.len()) != labels.len().checked_mul(pixels) {
             let found = images.len() as f64 / pixels as f64;
             return Err(wrong(format!("{found} images of {pixels} bytes but {} labels", labels.len())));
         }

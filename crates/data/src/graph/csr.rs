@@ -41,7 +41,7 @@ impl Csr {
                 "save the matrix again (scipy.sparse.save_npz)",
             )
         };
-        if row_ptr.len() != rows + 1 || row_ptr[0] != 0 {
+        if row_ptr.len().checked_sub(1) != Some(rows) || row_ptr[0] != 0 {
             let problem =
                 format!("{} row pointers for {rows} rows (one more needed, the first 0)", row_ptr.len());
             return Err(wrong("indptr", problem));
@@ -191,7 +191,7 @@ impl Csr {
 
     /// A dense matrix (row by row) without its zeros.
     pub fn from_dense(name: &str, rows: usize, columns: usize, dense: &[f32]) -> Result<Self> {
-        if dense.len() != rows.saturating_mul(columns) {
+        if columns == 0 || dense.len() != rows.saturating_mul(columns) {
             return Err(DataError::request(
                 format!("{name}: {} numbers for {rows} x {columns}", dense.len()),
                 "give one number per row and column",

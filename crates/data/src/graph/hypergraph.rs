@@ -4,7 +4,7 @@ use crate::csv::fields;
 use crate::error::{DataError, Place, Result};
 
 /// Pairs of a clique expansion before duplicates are merged; more than this is a mistake in the file.
-const MAX_PAIRS: u64 = 1 << 29;
+const MAX_PAIRS: u64 = 1 << 27;
 
 /// Hyperedges as lists of node ids from 0, each sorted and without repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
