@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{
-    Activation, Cpu, Device, Form, Injection, Map, Measure, Operator, Padding, Result, SampleReport, Scope, Solver,
-    Start, Stopping,
+    Activation, Cpu, Device, Form, Injection, Map, Measure, Operator, Padding, Result, SampleReport, Scope,
+    Solver, Start, Stopping,
 };
 
 struct Case {
@@ -93,7 +93,16 @@ fn measure(case: &Case, isa: Isa, repeats: usize) -> Result<()> {
     for (rule, measure, tolerance, scope, max_iterations) in rules {
         let stopping = Stopping { measure, tolerance, max_iterations, scope };
         let (ms, iterations) = median(repeats, || {
-            cpu.solve(&mut plan, batch, &y, &Solver::Picard, &stopping, Start::Constant(1.0), &mut z, &mut reports)?;
+            cpu.solve(
+                &mut plan,
+                batch,
+                &y,
+                &Solver::Picard,
+                &stopping,
+                Start::Constant(1.0),
+                &mut z,
+                &mut reports,
+            )?;
             Ok(reports.iter().map(|report| f64::from(report.iterations)).sum::<f64>() / batch as f64)
         })?;
         println!(
@@ -112,12 +121,22 @@ fn measure(case: &Case, isa: Isa, repeats: usize) -> Result<()> {
     let mut gw = cpu.zeros(operator.weight_len());
     let (solve, ()) = median(repeats, || {
         cpu.load(&mut plan, &[&weights])?;
-        cpu.solve(&mut plan, batch, &y, &Solver::Picard, &stopping, Start::Constant(1.0), &mut z, &mut reports)
+        cpu.solve(
+            &mut plan,
+            batch,
+            &y,
+            &Solver::Picard,
+            &stopping,
+            Start::Constant(1.0),
+            &mut z,
+            &mut reports,
+        )
     })?;
     let (adjoint, ()) = median(repeats, || {
         cpu.adjoint(&mut plan, batch, &z, &y, &v, &Solver::Picard, &stopping, &mut g, &mut reports)
     })?;
-    let adjoint_iterations = reports.iter().map(|report| f64::from(report.iterations)).sum::<f64>() / batch as f64;
+    let adjoint_iterations =
+        reports.iter().map(|report| f64::from(report.iterations)).sum::<f64>() / batch as f64;
     let (pullback, ()) =
         median(repeats, || cpu.pullback(&mut plan, batch, &z, &y, &g, None, &mut gy, &mut [&mut gw]))?;
     println!(

@@ -31,6 +31,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 pub use buffer::Buffer;
+pub use conv::Accuracy;
 pub use distance::Distance;
 pub use isa::Isa;
 pub use plan::CpuPlan;

@@ -1,6 +1,7 @@
 //! Plans: a map's packed weights and the memory that its solves need.
 
 use crate::cpu::buffer::Buffer;
+use crate::cpu::conv::Accuracy;
 use crate::cpu::distance::Distance;
 use crate::cpu::fourier;
 use crate::cpu::isa::Isa;
@@ -311,7 +312,9 @@ impl<T: SimdReal> Worker<T> {
             gradient: packed.forward.scratch(),
         });
         let everyone = &self.everyone[..z.len() / len];
+        forward.linear.set_accuracy(Accuracy::Fine); // ample for slopes
         parts.linearisation.at(packed, everyone, z, y, &mut forward.linear);
+        forward.linear.set_accuracy(Accuracy::Full);
         (parts, everyone)
     }
 

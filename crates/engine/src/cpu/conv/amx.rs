@@ -8,7 +8,10 @@
 use std::ops::Range;
 
 use super::shape::{Geometry, Stencil, neighbour};
-use super::tiles::{AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, products, split, split16, store16};
+use super::tiles::{
+    AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, products, split, split16,
+    store16,
+};
 use crate::Real;
 use crate::cpu::buffer::Buffer;
 
@@ -59,7 +62,12 @@ impl Slots {
         let inputs = geometry.inputs();
         let shared = (1..=HALF).contains(&(inputs % DEPTH));
         let pixels = (shape.height + 2) * (shape.width + 2) + SIDE + 2;
-        Self { inputs, full: if shared { inputs / DEPTH } else { inputs.div_ceil(DEPTH) }, shared, len: pixels * DEPTH }
+        Self {
+            inputs,
+            full: if shared { inputs / DEPTH } else { inputs.div_ceil(DEPTH) },
+            shared,
+            len: pixels * DEPTH,
+        }
     }
 
     fn count(&self) -> usize {
@@ -109,8 +117,10 @@ impl Amx {
     pub fn new(geometry: Geometry) -> Self {
         let slots = Slots::new(&geometry);
         let taps = slots.taps();
-        let steps: Vec<Step> = taps.iter().enumerate().map(|(k, tap)| slots.step(&geometry, k, tap)).collect();
-        let tiles = vec![Tile([0; SIDE * DEPTH]); geometry.out_planes * output_tiles(&geometry) * steps.len() * 2];
+        let steps: Vec<Step> =
+            taps.iter().enumerate().map(|(k, tap)| slots.step(&geometry, k, tap)).collect();
+        let tiles =
+            vec![Tile([0; SIDE * DEPTH]); geometry.out_planes * output_tiles(&geometry) * steps.len() * 2];
         Self { geometry, taps, steps, tiles }
     }
 
@@ -120,7 +130,9 @@ impl Amx {
         let slots = Slots::new(&self.geometry);
         let (outputs, plane_tiles) = (self.geometry.shape.out_channels, output_tiles(&self.geometry));
         let mut tiles = self.tiles.chunks_exact_mut(2);
-        for (plane, first) in (0..self.geometry.out_planes).flat_map(|p| (0..plane_tiles).map(move |t| (p, t * SIDE))) {
+        for (plane, first) in
+            (0..self.geometry.out_planes).flat_map(|p| (0..plane_tiles).map(move |t| (p, t * SIDE)))
+        {
             for (tap, tiles) in self.taps.iter().zip(&mut tiles) {
                 for (k, (column, input)) in (0..DEPTH).filter_map(|k| Some((k, slots.factor(tap, k)?))) {
                     for output in first..outputs.min(first + SIDE) {
@@ -134,7 +146,14 @@ impl Amx {
     }
 
     /// Preactivations of some rows of the image in `planes`: `[plane][row][pixel][channel]`.
-    pub fn rows(&self, session: &TileSession, planes: &Planes, passes: Passes, rows: Range<usize>, out: &mut [f32]) {
+    pub fn rows(
+        &self,
+        session: &TileSession,
+        planes: &Planes,
+        passes: Passes,
+        rows: Range<usize>,
+        out: &mut [f32],
+    ) {
         let geometry = &self.geometry;
         let shape = &geometry.shape;
         let (outputs, width) = (shape.out_channels, shape.width);
@@ -222,7 +241,8 @@ impl Planes {
                     &image[start..start + channels]
                 } else {
                     for (plane, image) in image.chunks_exact(shape.input_len()).enumerate() {
-                        self.pixel[plane * channels..][..channels].copy_from_slice(&image[start..][..channels]);
+                        self.pixel[plane * channels..][..channels]
+                            .copy_from_slice(&image[start..][..channels]);
                     }
                     &self.pixel[..]
                 };

@@ -44,7 +44,10 @@ impl<T: SimdReal> Direct<T> {
 
     /// Preactivations of some rows of the padded image: `[plane][row][pixel][channel]`.
     pub fn rows(&self, image: &Padded<T>, rows: Range<usize>, out: &mut [T]) {
-        assert!(out.len() == self.geometry.out_planes * self.geometry.output_rows(rows.len()), "output length");
+        assert!(
+            out.len() == self.geometry.out_planes * self.geometry.output_rows(rows.len()),
+            "output length"
+        );
         assert!(rows.end <= self.geometry.shape.height, "row {} of {}", rows.end, self.geometry.shape.height);
         self.isa.dispatch(Rows { direct: self, image: image.numbers(&self.geometry), rows, out });
     }

@@ -96,7 +96,8 @@ impl<T: SimdReal> Convolution<T> {
     ) {
         let height = self.geometry.shape.height;
         let band_len = |rows: usize| self.geometry.out_planes * self.geometry.output_rows(rows);
-        let bands = |start: usize, end: usize| (start..end).step_by(BAND).map(move |row| row..end.min(row + BAND));
+        let bands =
+            |start: usize, end: usize| (start..end).step_by(BAND).map(move |row| row..end.min(row + BAND));
         match (&self.fast, accuracy) {
             (Fast::Winograd(winograd), Accuracy::Coarse | Accuracy::Fine) => {
                 let images = same::<T, f32>(images).expect("Winograd is chosen for f32 only");
@@ -149,10 +150,19 @@ impl<T: SimdReal> ConvKernel<T> for Convolution<T> {
     }
 
     fn scratch(&self) -> ConvScratch<T> {
-        ConvScratch { numbers: Buffer::zeros(self.band_len()), own: Some(Box::new(Scratch::<T>::default())), ..Default::default() }
+        ConvScratch {
+            numbers: Buffer::zeros(self.band_len()),
+            own: Some(Box::new(Scratch::<T>::default())),
+            ..Default::default()
+        }
     }
 
-    fn rows(&self, images: &[T], scratch: &mut ConvScratch<T>, emit: &mut dyn FnMut(usize, &mut [T], &mut [T])) {
+    fn rows(
+        &self,
+        images: &[T],
+        scratch: &mut ConvScratch<T>,
+        emit: &mut dyn FnMut(usize, &mut [T], &mut [T]),
+    ) {
         let row_len = self.geometry.output_rows(1);
         let (accuracy, own) = (scratch.accuracy, own(&mut scratch.own));
         self.bands(images, accuracy, own, &mut scratch.numbers, |first, band| {
@@ -169,7 +179,13 @@ impl<T: SimdReal> ConvKernel<T> for Convolution<T> {
         self.geometry.in_planes * self.geometry.out_planes * self.gradient.packed_len()
     }
 
-    fn accumulate_gradient(&self, images: &[T], gradients: &[T], scratch: &mut ConvScratch<T>, accumulator: &mut [T]) {
+    fn accumulate_gradient(
+        &self,
+        images: &[T],
+        gradients: &[T],
+        scratch: &mut ConvScratch<T>,
+        accumulator: &mut [T],
+    ) {
         let shape = &self.geometry.shape;
         let scratch = &mut own(&mut scratch.own).gradient;
         let mut accumulators = accumulator.chunks_exact_mut(self.gradient.packed_len());
@@ -188,7 +204,7 @@ impl<T: SimdReal> ConvKernel<T> for Convolution<T> {
 }
 
 /// The best kernel for a stack of images on a machine.
-pub fn kernel<T: SimdReal>(isa: Isa, shape: StackShape) -> Box<dyn ConvKernel<T>> {
+pub(crate) fn kernel<T: SimdReal>(isa: Isa, shape: StackShape) -> Box<dyn ConvKernel<T>> {
     let StackShape { height, width, channels, padding, inputs, outputs } = shape;
     let shape = Shape { height, width, in_channels: channels, out_channels: channels, padding };
     Box::new(Convolution::new(isa, Geometry { shape, in_planes: inputs, out_planes: outputs }))

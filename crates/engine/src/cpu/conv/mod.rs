@@ -19,7 +19,7 @@ mod winograd;
 mod workspace;
 
 pub use batch::{forward, input_gradient, weight_gradient};
-pub use kernel::kernel;
+pub(crate) use kernel::kernel;
 pub use precision::{Accuracy, Graded, GradedScratch, set_accuracy};
 pub use shape::Shape;
 

@@ -168,7 +168,14 @@ mod tests {
             Some(&mut self.accuracy)
         }
 
-        fn step(&mut self, active: &[usize], z: &[f64], out: &mut [f64], _: Measure, distances: &mut [Distance]) {
+        fn step(
+            &mut self,
+            active: &[usize],
+            z: &[f64],
+            out: &mut [f64],
+            _: Measure,
+            distances: &mut [Distance],
+        ) {
             let error = self.accuracy.floor() / 10.0;
             for &s in active {
                 out[s] = 0.5 * z[s] + 0.5 + error;
@@ -198,11 +205,18 @@ mod tests {
 
     #[test]
     fn climbs_and_never_ends_too_rough() {
-        for (tolerance, last) in
-            [(0.5, Accuracy::Fine), (1e-2, Accuracy::Fine), (1e-3, Accuracy::Fine), (1e-6, Accuracy::Full), (1e-12, Accuracy::Full)]
-        {
+        for (tolerance, last) in [
+            (0.5, Accuracy::Fine),
+            (1e-2, Accuracy::Fine),
+            (1e-3, Accuracy::Fine),
+            (1e-6, Accuracy::Full),
+            (1e-12, Accuracy::Full),
+        ] {
             let (z, used) = iterate(tolerance, Measure::Relative);
-            assert!(used.is_sorted() && used[0] == Accuracy::Coarse && *used.last().unwrap() == last, "{used:?}");
+            assert!(
+                used.is_sorted() && used[0] == Accuracy::Coarse && *used.last().unwrap() == last,
+                "{used:?}"
+            );
             assert!((z - 1.0).abs() <= 2.0 * tolerance * 2.0 + 1e-5, "{tolerance}: {z}");
         }
     }

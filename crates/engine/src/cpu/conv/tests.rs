@@ -61,7 +61,8 @@ fn definition<T: SimdReal>(stencil: &Stencil<T>, images: &[T]) -> Vec<f64> {
                     let (Some(r), Some(c)) = (r, c) else { continue };
                     for input in 0..geometry.inputs() {
                         let (from, channel) = (input / shape.in_channels, input % shape.in_channels);
-                        let at = from * shape.input_len() + (r * shape.width + c) * shape.in_channels + channel;
+                        let at =
+                            from * shape.input_len() + (r * shape.width + c) * shape.in_channels + channel;
                         let weight = stencil.weight(plane, output, input, tap / 3, tap % 3);
                         sum += weight.to_f64() * images[at].to_f64();
                     }
@@ -113,10 +114,13 @@ fn kernels_equal_the_definition() {
                 stencil = stencil.transposed();
             }
             let geometry = stencil.geometry();
-            let images: Vec<f32> = random(geometry.in_planes * geometry.shape.input_len(), seed as u64 + 1000);
+            let images: Vec<f32> =
+                random(geometry.in_planes * geometry.shape.input_len(), seed as u64 + 1000);
             let expected = definition(&stencil, &images);
             for isa in Isa::available() {
-                for (accuracy, bound) in [(Accuracy::Coarse, 6e-3), (Accuracy::Fine, 1.5e-5), (Accuracy::Full, 2e-6)] {
+                for (accuracy, bound) in
+                    [(Accuracy::Coarse, 6e-3), (Accuracy::Fine, 1.5e-5), (Accuracy::Full, 2e-6)]
+                {
                     let error = error(&convolve(isa, &stencil, &images, accuracy), &expected);
                     assert!(error < bound, "{geometry:?} {isa:?} {accuracy:?}: {error:.1e}");
                 }
@@ -127,8 +131,11 @@ fn kernels_equal_the_definition() {
 
 #[test]
 fn double_precision_is_full_whatever_is_asked_for() {
-    for (seed, geometry) in geometries().enumerate().filter(|(_, g)| g.shape.pixels() < 200 && g.in_planes == 1) {
-        let weights: Vec<Vec<f64>> = (0..geometry.out_planes).map(|k| random(geometry.shape.weight_len(), k as u64)).collect();
+    for (seed, geometry) in
+        geometries().enumerate().filter(|(_, g)| g.shape.pixels() < 200 && g.in_planes == 1)
+    {
+        let weights: Vec<Vec<f64>> =
+            (0..geometry.out_planes).map(|k| random(geometry.shape.weight_len(), k as u64)).collect();
         let blocks: Vec<&[f64]> = weights.iter().map(|w| &w[..]).collect();
         let stencil = Stencil::new(geometry, &blocks);
         let images: Vec<f64> = random(geometry.shape.input_len(), seed as u64);
@@ -159,7 +166,10 @@ fn scratch_memory_can_be_shared_between_geometries() {
                 convolution.bands(&image, accuracy, &mut scratch, &mut band, |first, band| {
                     out[first * width * 8..][..band.len()].copy_from_slice(band);
                 });
-                assert!(error(&out, &definition(&stencil, &image)) < 1e-5, "{isa:?} {height} x {width} {accuracy:?}");
+                assert!(
+                    error(&out, &definition(&stencil, &image)) < 1e-5,
+                    "{isa:?} {height} x {width} {accuracy:?}"
+                );
             }
         }
     }
@@ -189,7 +199,8 @@ fn gradients_are_adjoint_to_the_convolution() {
             assert!((dot(&x, &gx) - value).abs() < 1e-5 * size, "{shape:?} {isa:?} input");
             assert!((dot(&w, &gw) - value).abs() < 1e-5 * size, "{shape:?} {isa:?} weights");
             for (channel, &gb) in gb.iter().enumerate() {
-                let sum: f64 = q.iter().skip(channel).step_by(shape.out_channels).map(|&q| f64::from(q)).sum();
+                let sum: f64 =
+                    q.iter().skip(channel).step_by(shape.out_channels).map(|&q| f64::from(q)).sum();
                 assert!((f64::from(gb) - sum).abs() < 1e-4, "{shape:?} bias {channel}: {gb} {sum}");
             }
         }
@@ -199,7 +210,9 @@ fn gradients_are_adjoint_to_the_convolution() {
 /// Each weight's gradient, against the convolution with that weight alone.
 #[test]
 fn weight_gradient_equals_the_definition() {
-    for (height, width, in_channels, out_channels) in [(1, 1, 2, 3), (5, 7, 3, 17), (6, 35, 18, 5), (28, 28, 16, 16)] {
+    for (height, width, in_channels, out_channels) in
+        [(1, 1, 2, 3), (5, 7, 3, 17), (6, 35, 18, 5), (28, 28, 16, 16)]
+    {
         for padding in [Padding::Zero, Padding::Circular] {
             let shape = Shape { height, width, in_channels, out_channels, padding };
             let batch = 5;
@@ -279,11 +292,24 @@ fn bits_depend_on_the_sample_alone() {
     for isa in Isa::available() {
         let (y, gx, gw) = run(isa, 1);
         for threads in [2, 3, 5] {
-            assert!((y.clone(), gx.clone(), gw.clone()) == run(isa, threads), "{isa:?} with {threads} threads");
+            assert!(
+                (y.clone(), gx.clone(), gw.clone()) == run(isa, threads),
+                "{isa:?} with {threads} threads"
+            );
         }
         let mut alone = vec![0.0; shape.output_len()];
         let image = 29;
-        forward(isa, &shape, 1, &x[image * shape.input_len()..][..shape.input_len()], &w, None, true, &mut alone).unwrap();
+        forward(
+            isa,
+            &shape,
+            1,
+            &x[image * shape.input_len()..][..shape.input_len()],
+            &w,
+            None,
+            true,
+            &mut alone,
+        )
+        .unwrap();
         assert_eq!(alone, y[image * shape.output_len()..][..shape.output_len()], "{isa:?} alone");
     }
 }

@@ -78,14 +78,22 @@ pub fn packed_len(shape: &Shape) -> usize {
 pub fn unpack(shape: &Shape, packed: &[f32], gw: &mut [f32]) {
     let in_tiles = Layout::new(shape).in_tiles;
     for (index, gw) in gw.iter_mut().enumerate() {
-        let (output, input, tap) = (index / (9 * shape.in_channels), index / 9 % shape.in_channels, index % 9);
+        let (output, input, tap) =
+            (index / (9 * shape.in_channels), index / 9 % shape.in_channels, index % 9);
         let tile = ((output / SIDE) * in_tiles + input / SIDE) * 9 + tap;
         *gw += packed[tile * SUMS + (output % SIDE) * SIDE + input % SIDE];
     }
 }
 
 /// Adds the gradient of one image to a packed gradient.
-pub fn add_image(proof: AmxProof, shape: &Shape, x: &[f32], gy: &[f32], scratch: &mut Scratch, packed: &mut [f32]) {
+pub fn add_image(
+    proof: AmxProof,
+    shape: &Shape,
+    x: &[f32],
+    gy: &[f32],
+    scratch: &mut Scratch,
+    packed: &mut [f32],
+) {
     assert!(x.len() == shape.input_len() && gy.len() == shape.output_len(), "image length");
     assert!(packed.len() == packed_len(shape), "gradient length");
     let layout = Layout::new(shape);
@@ -123,7 +131,14 @@ impl Scratch {
 }
 
 /// Adds a strip of rows, given by their steps, to all tiles of the gradient.
-fn add_strip(session: &TileSession, shape: &Shape, layout: &Layout, scratch: &Scratch, steps: &[Step], packed: &mut [f32]) {
+fn add_strip(
+    session: &TileSession,
+    shape: &Shape,
+    layout: &Layout,
+    scratch: &Scratch,
+    steps: &[Step],
+    packed: &mut [f32],
+) {
     let columns = layout.in_tiles * 9;
     let mut spill = [0f32; SUMS];
     for group in (0..columns).step_by(GROUP) {
@@ -143,7 +158,8 @@ fn add_strip(session: &TileSession, shape: &Shape, layout: &Layout, scratch: &Sc
                 // A group at the end repeats its last tile; the repetition goes to the spill tile and is dropped.
                 let column = (group + slot).min(columns - 1);
                 let (input_tile, tap) = (column / 9, column % 9);
-                job.own[slot] = scratch.pairs[layout.pair_start(shape, input_tile, tap / 3, tap % 3)..].as_ptr();
+                job.own[slot] =
+                    scratch.pairs[layout.pair_start(shape, input_tile, tap / 3, tap % 3)..].as_ptr();
                 if group + slot < columns {
                     job.out[slot] = packed[(output_tile * columns + column) * SUMS..][..SUMS].as_mut_ptr();
                 }
@@ -163,13 +179,19 @@ fn load_pairs(shape: &Shape, layout: &Layout, x: &[f32], scratch: &mut Scratch) 
     for row in 0..shape.height + 2 {
         let Some(source) = neighbour(row, shape.height, shape.padding) else { continue };
         let x = &x[source * shape.width * shape.in_channels..][..shape.width * shape.in_channels];
-        for (parity, pair) in [0, 1].into_iter().flat_map(|parity| (0..layout.pairs).map(move |pair| (parity, pair))) {
+        for (parity, pair) in
+            [0, 1].into_iter().flat_map(|parity| (0..layout.pairs).map(move |pair| (parity, pair)))
+        {
             let first = 2 * pair + parity;
             if first >= shape.width + 2 {
                 continue;
             }
             for (column, pixel) in (first..first + 2).zip(&mut scratch.pixels) {
-                let inside = if column < shape.width + 2 { neighbour(column, shape.width, shape.padding) } else { None };
+                let inside = if column < shape.width + 2 {
+                    neighbour(column, shape.width, shape.padding)
+                } else {
+                    None
+                };
                 match inside {
                     Some(column) => pixel[..shape.in_channels]
                         .copy_from_slice(&x[column * shape.in_channels..][..shape.in_channels]),

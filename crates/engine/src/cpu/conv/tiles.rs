@@ -154,7 +154,10 @@ pub unsafe fn products(_: &TileSession, job: &Job, passes: Passes, common: Commo
                 job,
                 [
                     "/* not used: {low} {common_low_at} */",
-                    "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3"
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "tilezero tmm2",
+                    "tilezero tmm3"
                 ],
                 [
                     "tileloadd tmm4, [{common} + {line}*1]",
@@ -212,13 +215,17 @@ pub unsafe fn products(_: &TileSession, job: &Job, passes: Passes, common: Commo
             (Common::LeftAdded, _) => tile_products!(
                 job,
                 [
-                    "mov {own}, [{job} + {out_at}]", "mov {offset}, [{job} + {stride_at}]",
+                    "mov {own}, [{job} + {out_at}]",
+                    "mov {offset}, [{job} + {stride_at}]",
                     "tileloadd tmm0, [{own} + {offset}*1]",
-                    "mov {own}, [{job} + {out_at} + 8]", "mov {offset}, [{job} + {stride_at} + 8]",
+                    "mov {own}, [{job} + {out_at} + 8]",
+                    "mov {offset}, [{job} + {stride_at} + 8]",
                     "tileloadd tmm1, [{own} + {offset}*1]",
-                    "mov {own}, [{job} + {out_at} + 16]", "mov {offset}, [{job} + {stride_at} + 16]",
+                    "mov {own}, [{job} + {out_at} + 16]",
+                    "mov {offset}, [{job} + {stride_at} + 16]",
                     "tileloadd tmm2, [{own} + {offset}*1]",
-                    "mov {own}, [{job} + {out_at} + 24]", "mov {offset}, [{job} + {stride_at} + 24]",
+                    "mov {own}, [{job} + {out_at} + 24]",
+                    "mov {offset}, [{job} + {stride_at} + 24]",
                     "tileloadd tmm3, [{own} + {offset}*1]"
                 ],
                 [
@@ -301,7 +308,8 @@ pub struct TileSession {
 impl TileSession {
     /// Configures the tile registers.
     pub fn start(_: AmxProof) -> Self {
-        let mut shape = TileShape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        let mut shape =
+            TileShape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         shape.row_bytes[..8].fill(2 * DEPTH as u16);
         shape.rows[..8].fill(SIDE as u8);
         // SAFETY: the proof says that the machine has AMX and lets us use it; `shape` is a valid configuration.

@@ -82,7 +82,8 @@ impl Winograd {
         let geometry = &self.geometry;
         let row_tiles = geometry.shape.width.div_ceil(TILE);
         let numbers = geometry.inputs() + geometry.out_planes * padded_outputs(geometry);
-        TILE * (BLOCK_NUMBERS / (COEFFICIENTS * numbers * row_tiles)).clamp(1, geometry.shape.height.div_ceil(TILE))
+        TILE * (BLOCK_NUMBERS / (COEFFICIENTS * numbers * row_tiles))
+            .clamp(1, geometry.shape.height.div_ceil(TILE))
     }
 
     /// The transformed sums of a block of rows of an image, which [`Self::rows`] takes its answers from.
@@ -148,7 +149,8 @@ impl<T: Real> Vectorised<f32> for Pack<'_, T> {
 /// `G g G^T`.
 fn transform_weights(weight: impl Fn(usize, usize) -> f64) -> [[f64; WINDOW]; WINDOW] {
     let g: [[f64; 3]; 3] = std::array::from_fn(|row| std::array::from_fn(|column| weight(row, column)));
-    let left = WEIGHT_TRANSFORM.map(|t| -> [f64; 3] { std::array::from_fn(|c| (0..3).map(|r| t[r] * g[r][c]).sum()) });
+    let left = WEIGHT_TRANSFORM
+        .map(|t| -> [f64; 3] { std::array::from_fn(|c| (0..3).map(|r| t[r] * g[r][c]).sum()) });
     left.map(|row| WEIGHT_TRANSFORM.map(|t| (0..3).map(|c| row[c] * t[c]).sum()))
 }
 
@@ -173,7 +175,8 @@ impl Vectorised<f32> for Transform<'_> {
             for column in (0..row_tiles).map(|t| t * TILE) {
                 for (plane, image) in self.image.chunks_exact(shape.input_len()).enumerate() {
                     let pixels = tile_pixels(geometry, image, &self.scratch.zeros, row, column);
-                    let target = &mut self.scratch.image[tile * geometry.inputs() + plane * shape.in_channels..];
+                    let target =
+                        &mut self.scratch.image[tile * geometry.inputs() + plane * shape.in_channels..];
                     transform_tile::<V>(shape.in_channels, &pixels, target, block_tiles * geometry.inputs());
                 }
                 tile += 1;
@@ -181,13 +184,17 @@ impl Vectorised<f32> for Transform<'_> {
         }
         let mut weights = &self.winograd.weights[..];
         let padded = padded_outputs(geometry);
-        for sums in self.scratch.sums.chunks_exact_mut(COEFFICIENTS * block_tiles * padded).take(geometry.out_planes) {
+        for sums in
+            self.scratch.sums.chunks_exact_mut(COEFFICIENTS * block_tiles * padded).take(geometry.out_planes)
+        {
             for (first, count) in vector_blocks::<V>(shape.out_channels) {
                 let (block, rest) = weights.split_at(COEFFICIENTS * geometry.inputs() * count * V::N);
                 weights = rest;
                 let coefficients = self.scratch.image.chunks_exact(block_tiles * geometry.inputs());
                 let sums = sums.chunks_exact_mut(block_tiles * padded);
-                for ((image, weights), sums) in coefficients.zip(block.chunks_exact(geometry.inputs() * count * V::N)).zip(sums) {
+                for ((image, weights), sums) in
+                    coefficients.zip(block.chunks_exact(geometry.inputs() * count * V::N)).zip(sums)
+                {
                     let factors = Factors { inputs: geometry.inputs(), tiles: tile, image, weights };
                     with_block!(V, count, multiply(&factors, &mut sums[first * V::N..], padded));
                 }

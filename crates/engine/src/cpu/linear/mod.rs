@@ -32,6 +32,13 @@ pub(crate) enum LinearScratch<T: SimdReal> {
 }
 
 impl<T: SimdReal> LinearScratch<T> {
+    /// Sets how accurately the operator is applied, if it has a choice.
+    pub fn set_accuracy(&mut self, accuracy: Accuracy) {
+        if let Some(choice) = self.accuracy() {
+            *choice = accuracy;
+        }
+    }
+
     /// How accurately the operator is applied, if it has a choice.
     pub fn accuracy(&mut self) -> Option<&mut Accuracy> {
         match self {
