@@ -30,6 +30,7 @@ mod error_bound;
 mod init;
 pub mod map;
 pub mod model;
+mod ode;
 mod parametrisation;
 mod solution;
 mod solver;
@@ -41,6 +42,7 @@ pub use equilibrium::{Equilibrium, Parameter};
 pub use error::{Error, Result};
 pub use error_bound::{BoundMetric, ErrorBound};
 pub use init::Init;
+pub use ode::{NeuralOde, OdeActivation};
 pub use parametrisation::Parametrisation;
 pub use solution::{SampleSolution, Solution};
 pub use solver::{

@@ -5,7 +5,7 @@ mod common;
 use common::{cpu, random, rng};
 use subdeq::map::Architecture;
 use subdeq::model::{Classifier, ClassifierSpec, Core};
-use subdeq::{Cpu, Init, Layout, Stopping};
+use subdeq::{Cpu, Init, Layout, OdeActivation, Stopping};
 use subdeq_engine::network::Adam;
 
 fn spec(layout: Layout, core: Core) -> ClassifierSpec {
@@ -39,9 +39,11 @@ fn equilibrium(name: &str, layout: Layout, tolerance: f64) -> Core {
 }
 
 fn cores(layout: Layout, tolerance: f64) -> Vec<Core> {
+    let odes = [OdeActivation::Relu, OdeActivation::Tanh];
+    let odes = odes.map(|activation| Core::NeuralOde { activation, tolerance: tolerance.max(1e-8) });
     let names =
         Architecture::NAMES.iter().filter(|name| layout == Layout::Dense || !name.starts_with("mondeq"));
-    names.map(|name| equilibrium(name, layout, tolerance)).chain([Core::ExplicitTanh]).collect()
+    names.map(|name| equilibrium(name, layout, tolerance)).chain([Core::ExplicitTanh]).chain(odes).collect()
 }
 
 /// The derivative of the loss along a random direction in all parameters at once, against the gradients: one step of

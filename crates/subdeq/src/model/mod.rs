@@ -1,4 +1,4 @@
-//! A classifier around an equilibrium: injection, equilibrium (or an explicit layer), batch norm, pooling, softmax.
+//! A classifier around an equilibrium: injection, equilibrium (or an explicit layer or a neural ODE), batch norm, pooling, softmax.
 
 mod affine;
 mod trained;
@@ -14,7 +14,10 @@ use affine::{Affine, AffineShape};
 use trained::{Moments, Trained};
 
 use crate::map::Architecture;
-use crate::{Adjoint, Equilibrium, EquilibriumBuilder, Error, Init, Result, Solver, Stopping};
+use crate::{
+    Adjoint, Equilibrium, EquilibriumBuilder, Error, Init, NeuralOde, OdeActivation, Parameter, Result,
+    Solver, Stopping,
+};
 
 /// What is between the injection and the batch norm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +36,13 @@ pub enum Core {
     },
     /// The explicit baseline, `tanh(W y + b)`.
     ExplicitTanh,
+    /// A neural ODE started at the injection.
+    NeuralOde {
+        /// The right-hand side's activation.
+        activation: OdeActivation,
+        /// Tolerance of the integration.
+        tolerance: f64,
+    },
 }
 
 /// The shape of a classifier.
@@ -67,7 +77,7 @@ pub struct BatchReport {
     pub samples: usize,
     /// Samples whose solve converged.
     pub converged: usize,
-    /// Applications of the map per sample, on average.
+    /// Applications of the map per sample, on average; steps of a neural ODE.
     pub forward_iterations: f64,
     /// The same for the adjoint; 0 without a backward pass.
     pub backward_iterations: f64,
@@ -119,6 +129,7 @@ pub struct Classifier<T: Real, D: Network<T>> {
 enum CoreLayer<T: Real, D: Network<T>> {
     Equilibrium { layer: Equilibrium<T, D>, moments: Vec<Moments<D::Array>> },
     Explicit { affine: Affine<D::Array>, z: Option<D::Array> },
+    Ode { layer: NeuralOde<T, D>, moments: Moments<D::Array> },
 }
 
 /// Arrays whose size depends on the batch.
@@ -162,16 +173,16 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
                 padding,
             }),
         };
+        let operator = match pool {
+            None => Operator::Dense { n: hidden },
+            Some(_) => Operator::Conv { channels: hidden, height, width, padding: Padding::Zero },
+        };
         let mut rectified = true;
         let mut count = 1;
         let core = match &spec.core {
             Core::Equilibrium { architecture, solver, stopping, adjoint } => {
                 rectified = !takes_linear_injection(architecture);
                 count = architecture.form.injection_count();
-                let operator = match pool {
-                    None => Operator::Dense { n: hidden },
-                    Some(_) => Operator::Conv { channels: hidden, height, width, padding: Padding::Zero },
-                };
                 let mut builder = EquilibriumBuilder::new(operator)
                     .map(architecture.clone())
                     .stopping(*stopping)
@@ -192,6 +203,11 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
                     AffineShape::Conv(shape) => AffineShape::Conv(ConvShape { inputs: hidden, ..shape }),
                 };
                 CoreLayer::Explicit { affine: Affine::new(&*device, "core", shape, init, rng), z: None }
+            }
+            Core::NeuralOde { activation, tolerance } => {
+                let layer = NeuralOde::new(device.clone(), operator, *activation, *tolerance, init, rng)?;
+                let moments = Moments::new(&*device, layer.parameter().len);
+                CoreLayer::Ode { layer, moments }
             }
         };
         let injections = (0..count)
@@ -224,7 +240,7 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
     pub fn equilibrium(&mut self) -> Option<&mut Equilibrium<T, D>> {
         match &mut self.core {
             CoreLayer::Equilibrium { layer, .. } => Some(layer),
-            CoreLayer::Explicit { .. } => None,
+            CoreLayer::Explicit { .. } | CoreLayer::Ode { .. } => None,
         }
     }
 
@@ -252,6 +268,7 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         match &mut self.core {
             CoreLayer::Equilibrium { layer, .. } => layer.reserve(batch)?,
             CoreLayer::Explicit { z, .. } => *z = Some(device.zeros(batch * state)),
+            CoreLayer::Ode { layer, .. } => layer.reserve(batch),
         }
         self.buffers = Some(Buffers {
             capacity: batch,
@@ -359,6 +376,7 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
                     trained.step(&*device, adam)?;
                 }
             }
+            CoreLayer::Ode { layer, moments } => moments.step(&*device, adam, layer.parameter_mut())?,
         }
         Ok(())
     }
@@ -460,6 +478,7 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
                 affine.forward(device, batch, &b.y, z)?;
                 Ok(device.tanh(batch * state, z)?)
             }
+            CoreLayer::Ode { layer, .. } => layer.forward(batch, &b.y),
         }
     }
 
@@ -474,6 +493,9 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
             converged: batch,
             ..BatchReport::default()
         };
+        if let CoreLayer::Ode { layer, .. } = &self.core {
+            report.forward_iterations = layer.steps() as f64;
+        }
         if let CoreLayer::Equilibrium { layer, .. } = &self.core {
             let reports = &layer.reports()[..batch];
             report.converged = reports.iter().filter(|r| r.converged()).count();
@@ -527,17 +549,24 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         visit: &mut dyn FnMut(String, usize, &mut D::Array) -> Result<()>,
     ) -> Result<()> {
         let hidden = self.spec.hidden;
+        let mut of_core = |parameter: &mut Parameter<D::Array>, moments: &mut Moments<D::Array>| {
+            let name = format!("core.{}", parameter.name);
+            visit(format!("{name}.mean"), parameter.len, &mut moments.mean)?;
+            visit(format!("{name}.square"), parameter.len, &mut moments.square)?;
+            visit(name, parameter.len, &mut parameter.value)
+        };
         let affine = match &mut self.core {
             CoreLayer::Equilibrium { layer, moments } => {
                 for (parameter, moments) in layer.parameters_mut().iter_mut().zip(moments) {
-                    let name = format!("core.{}", parameter.name);
-                    visit(format!("{name}.mean"), parameter.len, &mut moments.mean)?;
-                    visit(format!("{name}.square"), parameter.len, &mut moments.square)?;
-                    visit(name, parameter.len, &mut parameter.value)?;
+                    of_core(parameter, moments)?;
                 }
                 None
             }
             CoreLayer::Explicit { affine, .. } => Some(affine),
+            CoreLayer::Ode { layer, moments } => {
+                of_core(layer.parameter_mut(), moments)?;
+                None
+            }
         };
         let affines = self.injections.iter_mut().chain([&mut self.head]).chain(affine);
         for trained in affines.flat_map(Affine::trained).chain([&mut self.scale, &mut self.offset]) {
@@ -556,6 +585,7 @@ impl<T: Real, D: Network<T>> CoreLayer<T, D> {
         let states = match self {
             Self::Equilibrium { layer, .. } => layer.states(),
             Self::Explicit { z, .. } => z.as_ref(),
+            Self::Ode { layer, .. } => Some(layer.states()),
         };
         states.ok_or_else(|| Error::invalid("no batch was solved yet"))
     }
@@ -576,6 +606,7 @@ impl<T: Real, D: Network<T>> CoreLayer<T, D> {
                 device.tanh_backward(batch * affine.output_len(), z, gz)?;
                 affine.backward(device, batch, y, gz, Some(gy))
             }
+            Self::Ode { layer, .. } => layer.backward(batch, gz, gy),
         }
     }
 }
