@@ -7,7 +7,7 @@ use crate::round::{gamma, tiny};
 /// Share of the old vector kept in each step, so that a zero row or a cyclic matrix does no harm.
 const DAMPING: f64 = 1e-3;
 /// Entries of `v` relative to its largest never fall below this.
-const LEAST_WEIGHT: f64 = 1e-30;
+const LEAST_WEIGHT: f64 = 1e-6;
 
 /// `max_i (D|W|v)_i / v_i`, rounded up, and `min_i` of the same (not rounded); `image` receives `D|W|v`.
 pub(crate) fn ratios(operator: &Operator, slopes: &[f64], v: &[f64], image: &mut [f64]) -> (f64, f64) {

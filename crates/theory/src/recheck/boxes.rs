@@ -137,11 +137,9 @@ pub(super) fn row_sums(map: &MapSpec, scope: &Scope, weights: &Operator, state: 
         let (inner, outer) = injections(map, input(scope, i));
         for piece in 0..PIECES {
             let cut = |k: usize| range.lo + (range.hi - range.lo) * (k as f64 / PIECES as f64);
-            let t = Interval::new(cut(piece), cut(piece + 1).min(range.hi)).hull(if piece + 1 == PIECES {
-                Interval::point(range.hi)
-            } else {
-                Interval::point(cut(piece))
-            });
+            let end = if piece + 1 == PIECES { range.hi } else { cut(piece + 1) };
+            // A hull, because in a very narrow range rounding can turn the two ends around.
+            let t = Interval::point(cut(piece)).hull(Interval::point(end));
             let value = scalar.value(t + inner) + outer;
             let quotient = if value.lo > 0.0 {
                 (scalar.slope(t + inner).magnitude() / value.lo).next_up()

@@ -94,7 +94,7 @@ impl Scalar {
             Activation::Tanh => u.sech_squared(),
             Activation::Softsign => {
                 let at = |u: f64| 1.0 / ((1.0 + u) * (1.0 + u));
-                Interval::new(at(far), at(near)).widened(8)
+                Interval::point(at(far)).hull(Interval::point(at(near))).widened(8)
             }
             other => Interval::new(if other.is_increasing() { 0.0 } else { -1.0 }, other.slope_bound(u)),
         };
