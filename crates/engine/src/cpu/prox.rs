@@ -10,7 +10,7 @@ use crate::{Activation, EngineError, Form, Map, Result};
 /// Newton steps for smooth activations. From the start below, 12 steps reach rounding level for every step `t` in
 /// `[1/64, 64]` (tested); outside that range `check_splitting` refuses.
 const NEWTON_STEPS: usize = 14;
-const STEP_RANGE: std::ops::RangeInclusive<f64> = 1.0 / 64.0..=64.0;
+pub(crate) const STEP_RANGE: std::ops::RangeInclusive<f64> = 1.0 / 64.0..=64.0;
 
 /// Refuses maps and steps for which the splittings make no sense.
 pub(crate) fn check_splitting(map: &Map, step: f64) -> Result<()> {

@@ -28,7 +28,13 @@ pub(crate) struct Adjoint<'a, T: SimdReal> {
 
 impl<'a, T: SimdReal> Adjoint<'a, T> {
     /// Prepares the block with right-hand sides `v` and slopes `d` in `[0, 1]`, both without padding.
-    pub(crate) fn new(isa: Isa, operator: &'a Operator<T>, memory: &'a mut Memory<T>, d: &[T], v: &[T]) -> Self {
+    pub(crate) fn new(
+        isa: Isa,
+        operator: &'a Operator<T>,
+        memory: &'a mut Memory<T>,
+        d: &[T],
+        v: &[T],
+    ) -> Self {
         let pixels = Pixels::of(operator);
         let t = T::from_f64(operator.step());
         let len = pixels.padded_len();
@@ -68,7 +74,8 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
     ) {
         active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
         let Memory { scratch, constant, reflection, .. } = &mut *self.memory;
-        let mut update = Update { pixels: self.pixels, constant, reflection, argument, image, measure, distances };
+        let mut update =
+            Update { pixels: self.pixels, constant, reflection, argument, image, measure, distances };
         sweep(self.isa, (self.operator, Direction::Adjoint), scratch, active, &mut update);
     }
 

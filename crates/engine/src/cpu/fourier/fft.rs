@@ -8,8 +8,8 @@
 use std::f64::consts::{FRAC_1_SQRT_2, TAU};
 use std::ops::{Add, Mul, Sub};
 
-use crate::cpu::simd::{Lanes, SimdReal};
 use crate::Real;
+use crate::cpu::simd::{Lanes, SimdReal};
 
 /// Where the complex numbers of a sequence lie: `re + i * stride` and `im + i * stride`.
 #[derive(Clone, Copy)]
@@ -175,8 +175,10 @@ impl<T: SimdReal> Fft<T> {
             .into_iter()
             .map(|radix| {
                 let m = rest / radix;
-                let twiddles =
-                    (0..m).flat_map(|p| (1..radix).map(move |j| (p, j))).map(|(p, j)| root(p * j, rest)).collect();
+                let twiddles = (0..m)
+                    .flat_map(|p| (1..radix).map(move |j| (p, j)))
+                    .map(|(p, j)| root(p * j, rest))
+                    .collect();
                 let stage =
                     Stage { radix, m, s, twiddles, roots: (0..radix).map(|j| root(j, radix)).collect() };
                 rest = m;
@@ -198,7 +200,12 @@ impl<T: SimdReal> Fft<T> {
     /// `input` must be valid for reading and `output` for writing `n` vectors, `scratch` for `scratch_len(V::N)`
     /// numbers and distinct from both.
     #[inline(always)]
-    pub(crate) unsafe fn run<V: Lanes<Elem = T>>(&self, input: Strided<T>, output: Strided<T>, scratch: *mut T) {
+    pub(crate) unsafe fn run<V: Lanes<Elem = T>>(
+        &self,
+        input: Strided<T>,
+        output: Strided<T>,
+        scratch: *mut T,
+    ) {
         // SAFETY: the two halves of the scratch memory hold n complex vectors each.
         unsafe {
             let buffer = |k: usize| {
@@ -288,7 +295,10 @@ impl<T: SimdReal> Stage<T> {
                 let root = Complex::splat(self.roots[j * k % R]);
                 let (sum, difference) = (input[k] + input[R - k], input[k] - input[R - k]);
                 even = Complex { re: sum.re.fma(root.re, even.re), im: sum.im.fma(root.re, even.im) };
-                odd = Complex { re: difference.re.fma(root.im, odd.re), im: difference.im.fma(root.im, odd.im) };
+                odd = Complex {
+                    re: difference.re.fma(root.im, odd.re),
+                    im: difference.im.fma(root.im, odd.im),
+                };
             }
             (a[j], a[R - j]) = (even.add_i(odd), even.sub_i(odd));
         }
@@ -394,7 +404,11 @@ mod tests {
             let gap = (there[k].0 - sum.0).hypot(there[k].1 - sum.1);
             assert!(gap <= accepted * n as f64, "{} length {n}, frequency {k}: off by {gap}", isa.name());
             let gap = (back[k].0 / n as f64 - x[k].0).hypot(back[k].1 / n as f64 - x[k].1);
-            assert!(gap <= accepted * n as f64, "{} length {n}, entry {k}: back with an error of {gap}", isa.name());
+            assert!(
+                gap <= accepted * n as f64,
+                "{} length {n}, entry {k}: back with an error of {gap}",
+                isa.name()
+            );
         }
     }
 

@@ -52,7 +52,13 @@ impl<T: SimdReal> Problem<'_, T> {
 impl<'a, T: SimdReal> Forward<'a, T> {
     /// Prepares the block whose injections are `y` (`y.len()` tells how many images); the map must have been checked and the
     /// operator loaded for the same step.
-    pub(crate) fn new(isa: Isa, operator: &'a Operator<T>, memory: &'a mut Memory<T>, map: &'a Map, y: &'a [T]) -> Self {
+    pub(crate) fn new(
+        isa: Isa,
+        operator: &'a Operator<T>,
+        memory: &'a mut Memory<T>,
+        map: &'a Map,
+        y: &'a [T],
+    ) -> Self {
         let pixels = Pixels::of(operator);
         let problem = Problem { map, step: operator.step(), pixels, y };
         let Memory { scratch, constant, images, .. } = &mut *memory;

@@ -8,6 +8,7 @@
 //! [`Forward`] and [`Adjoint`] are the fixed-point problems that the drivers iterate (plainly: the splitting contracts).
 
 mod adjoint;
+mod factor;
 mod fft;
 mod forward;
 mod inverse;
@@ -18,8 +19,11 @@ mod product;
 mod sweep;
 
 pub(crate) use adjoint::Adjoint;
+pub use factor::SplittingFactor;
 pub(crate) use forward::Forward;
 pub(crate) use operator::Operator;
+
+use crate::{EngineError, Result};
 
 use super::buffer::Buffer;
 use super::simd::SimdReal;
@@ -46,6 +50,16 @@ impl<T: SimdReal> Memory<T> {
             row: Buffer::zeros(operator.plane.width * operator.plane.channels),
             images: Vec::with_capacity(block),
         }
+    }
+}
+
+/// Refuses weights of the wrong length.
+fn check_weights<T: SimdReal>(operator: &Operator<T>, weights: &[T]) -> Result<()> {
+    let needed = 9 * operator.units * operator.units;
+    if weights.len() == needed {
+        Ok(())
+    } else {
+        Err(EngineError::Length { what: "the weights", found: weights.len(), needed })
     }
 }
 

@@ -37,8 +37,13 @@ pub(crate) struct Operator<T: SimdReal> {
 impl<T: SimdReal> Operator<T> {
     pub(crate) fn new(channels: usize, height: usize, width: usize) -> Self {
         let plane = Plane::new(height, width, channels.next_multiple_of(GROUP));
-        let mut operator =
-            Self { plane, units: channels, step: 1.0, forward: Buffer::default(), adjoint: Buffer::default() };
+        let mut operator = Self {
+            plane,
+            units: channels,
+            step: 1.0,
+            forward: Buffer::default(),
+            adjoint: Buffer::default(),
+        };
         let len = (operator.plane.columns() * height) * operator.matrix_len();
         operator.forward = Buffer::zeros(len);
         operator.adjoint = Buffer::zeros(len);
@@ -53,11 +58,6 @@ impl<T: SimdReal> Operator<T> {
     pub(crate) fn independent_rows(&self, column: usize) -> usize {
         let Plane { height, width, .. } = self.plane;
         if column == 0 || 2 * column == width { height / 2 + 1 } else { height }
-    }
-
-    /// Numbers in the state of an iteration: an image with padded channels.
-    pub(crate) fn state_len(&self) -> usize {
-        self.plane.height * self.plane.width * self.plane.channels
     }
 
     /// The step `t` it was loaded for.
@@ -156,7 +156,8 @@ impl<T: SimdReal> Operator<T> {
             let adjoint = &mut adjoint[o * 2 * c..][..2 * c];
             for i in 0..n {
                 let identity = if i == o { scale } else { 0.0 };
-                let (re, im) = (T::from_f64(2.0 * scale * re[i] - identity), T::from_f64(2.0 * scale * im[i]));
+                let (re, im) =
+                    (T::from_f64(2.0 * scale * re[i] - identity), T::from_f64(2.0 * scale * im[i]));
                 forward[i * 2 * c + o] = re;
                 forward[i * 2 * c + c + o] = im;
                 adjoint[i] = re;

@@ -42,7 +42,8 @@ impl Pixels {
         if self.units == self.channels {
             padded.iter_mut().zip(plain).for_each(|(a, &b)| combine(a, b));
         } else {
-            for (padded, plain) in padded.chunks_exact_mut(self.channels).zip(plain.chunks_exact(self.units)) {
+            for (padded, plain) in padded.chunks_exact_mut(self.channels).zip(plain.chunks_exact(self.units))
+            {
                 padded.iter_mut().zip(plain).for_each(|(a, &b)| combine(a, b));
             }
         }
@@ -54,7 +55,8 @@ impl Pixels {
         if self.units == self.channels {
             plain.iter_mut().zip(padded).for_each(|(a, &b)| combine(a, b));
         } else {
-            for (plain, padded) in plain.chunks_exact_mut(self.units).zip(padded.chunks_exact(self.channels)) {
+            for (plain, padded) in plain.chunks_exact_mut(self.units).zip(padded.chunks_exact(self.channels))
+            {
                 plain.iter_mut().zip(padded).for_each(|(a, &b)| combine(a, b));
             }
         }

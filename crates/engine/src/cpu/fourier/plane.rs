@@ -145,7 +145,10 @@ impl<T: SimdReal> Plane<T> {
     unsafe fn whole<V: Lanes<Elem = T>>(&self, scratch: *mut T) -> (Strided<T>, *mut T) {
         // SAFETY: the scratch memory holds 4 width V::N numbers more than the transforms need.
         unsafe {
-            (Strided { re: scratch, im: scratch.add(V::N), stride: 2 * V::N }, scratch.add(2 * self.width * V::N))
+            (
+                Strided { re: scratch, im: scratch.add(V::N), stride: 2 * V::N },
+                scratch.add(2 * self.width * V::N),
+            )
         }
     }
 

@@ -134,7 +134,14 @@ struct ForwardRow<'a, T> {
 }
 
 /// Whether rows of pixels and spectrum and the work memory have the lengths that the plane's transforms need.
-fn fits<T: SimdReal>(plane: &Plane<T>, pixels: usize, spectrum: usize, stride: usize, work: usize, lanes: usize) -> bool {
+fn fits<T: SimdReal>(
+    plane: &Plane<T>,
+    pixels: usize,
+    spectrum: usize,
+    stride: usize,
+    work: usize,
+    lanes: usize,
+) -> bool {
     pixels == plane.width * plane.channels
         && spectrum >= (plane.columns() - 1) * stride + 2 * plane.channels
         && work >= plane.scratch_len(lanes)
@@ -197,14 +204,18 @@ impl<T: SimdReal> Vectorised<T> for Column<'_, T> {
                     // SAFETY: element `row` of each image's column is within its chunk; `matrix` has `units` columns of 2c
                     // numbers; the work memory holds the results as asserted.
                     unsafe {
-                        let spectra = Spectra { start: spectra.as_mut_ptr().add(row * 2 * c), stride, images };
+                        let spectra =
+                            Spectra { start: spectra.as_mut_ptr().add(row * 2 * c), stride, images };
                         multiply::<V>(matrix.as_ptr(), operator.units, c, spectra, work.as_mut_ptr());
                     }
                 }
             }
             for image in spectra.chunks_exact_mut(stride) {
                 if inverse {
-                    (rows..plane.height).for_each(|row| mirror::<V>(image, c, plane.height - row, row));
+                    // A loop, not a closure: only inlined code gets the vector instructions.
+                    for row in rows..plane.height {
+                        mirror::<V>(image, c, plane.height - row, row);
+                    }
                 }
                 // SAFETY: a chunk holds a column; the work memory is as long as asserted.
                 unsafe { plane.column::<V>(image.as_mut_ptr(), inverse, work.as_mut_ptr()) };
