@@ -28,29 +28,26 @@ pub(crate) fn forward_row<V: Lanes>(
     let len = out.len();
     let shift = V::constant(map.shift);
     match (map.form, map.injection) {
-        (Form::Single, Injection::Inner) => {
-            add::<V>(u, y.first);
-            activate::<V>(map, u);
-            for_vectors!(V, len, |at, count| put(get::<V>(u, at, count) + shift, out, at, count));
-        }
-        (Form::Single, Injection::Outer) => {
-            activate::<V>(map, u);
-            add_injection::<V>(u, y.first, shift, out);
-        }
-        (Form::SplitSign, _) => {
-            activate::<V>(map, u);
-            activate::<V>(map, w);
-            add_difference::<V>(u, w, y.first, shift, out);
-        }
-        (Form::Gains, _) => add_difference::<V>(u, w, y.first, shift, out),
+        (Form::Single, Injection::Inner) => add::<V>(u, y.first),
         (Form::Divisive { q }, _) => {
             let q = V::constant(q);
             for_vectors!(V, len, |at, count| {
                 put(get::<V>(u, at, count) / (q + get::<V>(w, at, count)), u, at, count);
             });
-            activate::<V>(map, u);
+        }
+        _ => {}
+    }
+    for row in [&mut *u, &mut *w].into_iter().take(activated_rows(map)) {
+        activate::<V>(map, row);
+    }
+    match (map.form, map.injection) {
+        (Form::Single, Injection::Inner) => {
+            for_vectors!(V, len, |at, count| put(get::<V>(u, at, count) + shift, out, at, count));
+        }
+        (Form::Single, Injection::Outer) | (Form::Divisive { .. }, _) => {
             add_injection::<V>(u, y.first, shift, out);
         }
+        (Form::SplitSign | Form::Gains, _) => add_difference::<V>(u, w, y.first, shift, out),
         (Form::Rational { q }, _) => {
             let q = V::constant(q);
             for_vectors!(V, len, |at, count| {
@@ -70,6 +67,15 @@ pub(crate) fn forward_row<V: Lanes>(
     }
 }
 
+/// How many of the two rows of preactivations pass through the activation here.
+fn activated_rows(map: &Map) -> usize {
+    match map.form {
+        Form::Single | Form::Divisive { .. } => 1,
+        Form::SplitSign => 2,
+        Form::Rational { .. } | Form::PowerRatio { .. } | Form::Gains => 0,
+    }
+}
+
 /// The slopes `d0 = df/du`, `d1 = df/dw` of a row, and `out <- f + shift`. Overwrites `u` and `w`.
 ///
 /// For [`Form::Gains`] it gives `d0 = h'(u)`, `d1 = h'(w)` and leaves `h(u)`, `h(w)` in `u`, `w`; `out` is not written.
@@ -85,36 +91,37 @@ pub(crate) fn slopes_row<V: Lanes>(
     let len = out.len();
     let shift = V::constant(map.shift);
     match (map.form, map.injection) {
-        (Form::Single, Injection::Inner) => {
-            add::<V>(u, y.first);
-            activate_with_slope::<V>(map, u, d0);
-            for_vectors!(V, len, |at, count| put(get::<V>(u, at, count) + shift, out, at, count));
-        }
-        (Form::Single, Injection::Outer) => {
-            activate_with_slope::<V>(map, u, d0);
-            add_injection::<V>(u, y.first, shift, out);
-        }
-        (Form::SplitSign, _) => {
-            activate_with_slope::<V>(map, u, d0);
-            activate_with_slope::<V>(map, w, d1);
-            for_vectors!(V, len, |at, count| put(-get::<V>(d1, at, count), d1, at, count));
-            add_difference::<V>(u, w, y.first, shift, out);
-        }
-        (Form::Gains, _) => {
-            activate_with_slope::<V>(map, u, d0);
-            activate_with_slope::<V>(map, w, d1);
-        }
+        (Form::Single, Injection::Inner) => add::<V>(u, y.first),
         (Form::Divisive { q }, _) => {
+            // w <- the denominator; u and d1 <- the quotient.
             let q = V::constant(q);
             for_vectors!(V, len, |at, count| {
                 let b = q + get::<V>(w, at, count);
+                let r = get::<V>(u, at, count) / b;
                 put(b, w, at, count);
-                put(get::<V>(u, at, count) / b, u, at, count);
-                put(get::<V>(u, at, count), d1, at, count);
+                put(r, u, at, count);
+                put(r, d1, at, count);
             });
-            activate_with_slope::<V>(map, u, d0);
+        }
+        _ => {}
+    }
+    let rows = if matches!(map.form, Form::Gains) { 2 } else { activated_rows(map) };
+    for (row, slope) in [(&mut *u, &mut *d0), (&mut *w, &mut *d1)].into_iter().take(rows) {
+        activate_with_slope::<V>(map, row, slope);
+    }
+    match (map.form, map.injection) {
+        (Form::Single, Injection::Inner) => {
+            for_vectors!(V, len, |at, count| put(get::<V>(u, at, count) + shift, out, at, count));
+        }
+        (Form::Single, Injection::Outer) => add_injection::<V>(u, y.first, shift, out),
+        (Form::SplitSign, _) => {
+            for_vectors!(V, len, |at, count| put(-get::<V>(d1, at, count), d1, at, count));
+            add_difference::<V>(u, w, y.first, shift, out);
+        }
+        (Form::Gains, _) => {}
+        (Form::Divisive { .. }, _) => {
             for_vectors!(V, len, |at, count| {
-                let slope = get::<V>(d0, at, count) / get::<V>(w, at, count).first(count, V::one());
+                let slope = get::<V>(d0, at, count) / get::<V>(w, at, count);
                 put(slope, d0, at, count);
                 put(-slope * get::<V>(d1, at, count), d1, at, count);
             });

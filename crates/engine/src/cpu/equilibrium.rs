@@ -9,162 +9,169 @@ use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Block, solve_block, solve_lockstep};
 use crate::{Device, EngineError, Map, Result, SampleReport, Scope, Solver, Start, Stopping};
 
-impl<T: SimdReal> Device<T> for Cpu<T> {
-    type Array = Buffer<T>;
-    type Plan = CpuPlan<T>;
+/// Implements [`Device`] for a number type. Not one generic implementation: the kernels are compiled here, once, and not again
+/// in every crate that uses them.
+macro_rules! device {
+    ($($t:ident),*) => {$(
+        impl Device<$t> for Cpu<$t> {
+            type Array = Buffer<$t>;
+            type Plan = CpuPlan<$t>;
 
-    fn zeros(&self, len: usize) -> Buffer<T> {
-        Buffer::zeros(len)
-    }
+            fn zeros(&self, len: usize) -> Buffer<$t> {
+                Buffer::zeros(len)
+            }
 
-    fn upload(&self, host: &[T]) -> Buffer<T> {
-        Buffer::from_slice(host)
-    }
+            fn upload(&self, host: &[$t]) -> Buffer<$t> {
+                Buffer::from_slice(host)
+            }
 
-    fn write(&self, array: &mut Buffer<T>, host: &[T]) -> Result<()> {
-        check_same_len("the array", array.len(), host.len())?;
-        array.copy_from_slice(host);
-        Ok(())
-    }
+            fn write(&self, array: &mut Buffer<$t>, host: &[$t]) -> Result<()> {
+                check_same_len("the array", array.len(), host.len())?;
+                array.copy_from_slice(host);
+                Ok(())
+            }
 
-    fn read(&self, array: &Buffer<T>, host: &mut [T]) -> Result<()> {
-        check_same_len("the host slice", host.len(), array.len())?;
-        host.copy_from_slice(array);
-        Ok(())
-    }
+            fn read(&self, array: &Buffer<$t>, host: &mut [$t]) -> Result<()> {
+                check_same_len("the host slice", host.len(), array.len())?;
+                host.copy_from_slice(array);
+                Ok(())
+            }
 
-    fn plan(&self, map: &Map, batch: usize) -> Result<CpuPlan<T>> {
-        CpuPlan::new(self.isa, self.threads, map, batch)
-    }
+            fn plan(&self, map: &Map, batch: usize) -> Result<CpuPlan<$t>> {
+                CpuPlan::new(self.isa, self.threads, map, batch)
+            }
 
-    fn load(&self, plan: &mut CpuPlan<T>, weights: &[&Buffer<T>]) -> Result<()> {
-        plan.loaded = false;
-        plan.splittings.forget();
-        let weights: Vec<&[T]> = weights.iter().map(|array| &array[..]).collect();
-        plan.packed.load(&weights)?;
-        plan.loaded = true;
-        Ok(())
-    }
+            fn load(&self, plan: &mut CpuPlan<$t>, weights: &[&Buffer<$t>]) -> Result<()> {
+                plan.loaded = false;
+                plan.splittings.forget();
+                let weights: Vec<&[$t]> = weights.iter().map(|array| &array[..]).collect();
+                plan.packed.load(&weights)?;
+                plan.loaded = true;
+                Ok(())
+            }
 
-    fn apply(
-        &self,
-        plan: &mut CpuPlan<T>,
-        batch: usize,
-        z: &Buffer<T>,
-        y: &Buffer<T>,
-        out: &mut Buffer<T>,
-    ) -> Result<()> {
-        let sizes = check_call(plan, batch)?;
-        let z = sizes.states("z", z)?;
-        let y = sizes.injections(y)?;
-        let out = sizes.states_mut("out", out)?;
-        let block = plan.block(None, batch, self.threads);
-        let CpuPlan { packed, workers, .. } = plan;
-        let queue = z
-            .chunks(block * sizes.state)
-            .zip(y.chunks(block * sizes.injection))
-            .zip(out.chunks_mut(block * sizes.state));
-        self.share(workers, queue, |worker, ((z, y), out)| {
-            worker.reserve(block);
-            worker.apply(packed, z, y, out);
-        });
-        Ok(())
-    }
+            fn apply(
+                &self,
+                plan: &mut CpuPlan<$t>,
+                batch: usize,
+                z: &Buffer<$t>,
+                y: &Buffer<$t>,
+                out: &mut Buffer<$t>,
+            ) -> Result<()> {
+                let sizes = check_call(plan, batch)?;
+                let z = sizes.states("z", z)?;
+                let y = sizes.injections(y)?;
+                let out = sizes.states_mut("out", out)?;
+                let block = plan.block(None, batch, self.threads);
+                let CpuPlan { packed, workers, .. } = plan;
+                let queue = z
+                    .chunks(block * sizes.state)
+                    .zip(y.chunks(block * sizes.injection))
+                    .zip(out.chunks_mut(block * sizes.state));
+                self.share(workers, queue, |worker, ((z, y), out)| {
+                    worker.reserve(block);
+                    worker.apply(packed, z, y, out);
+                });
+                Ok(())
+            }
 
-    fn solve(
-        &self,
-        plan: &mut CpuPlan<T>,
-        batch: usize,
-        y: &Buffer<T>,
-        solver: &Solver,
-        stopping: &Stopping,
-        start: Start,
-        z: &mut Buffer<T>,
-        reports: &mut [SampleReport],
-    ) -> Result<()> {
-        let sizes = check_call(plan, batch)?;
-        check_solver(solver, stopping)?;
-        check_len("reports", reports.len(), batch)?;
-        let y = sizes.injections(y)?;
-        let z = sizes.states_mut("z", z)?;
-        check_finite(self.isa, "y", y)?;
-        plan.splittings.prepare(&plan.packed, solver)?;
-        let block = plan.block(Some(solver), batch, self.threads);
-        let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
-        let common = Common { packed, splittings, solver, block };
-        let blocks = y
-            .chunks(block * sizes.injection)
-            .zip(z.chunks_mut(block * sizes.state))
-            .zip(reports[..batch].chunks_mut(block))
-            .map(|((y, z), reports)| Job { inputs: Inputs::Forward { y, start }, answers: z, reports });
-        self.run(workers, lockstep, common, stopping, blocks);
-        Ok(())
-    }
+            fn solve(
+                &self,
+                plan: &mut CpuPlan<$t>,
+                batch: usize,
+                y: &Buffer<$t>,
+                solver: &Solver,
+                stopping: &Stopping,
+                start: Start,
+                z: &mut Buffer<$t>,
+                reports: &mut [SampleReport],
+            ) -> Result<()> {
+                let sizes = check_call(plan, batch)?;
+                check_solver(solver, stopping)?;
+                check_len("reports", reports.len(), batch)?;
+                let y = sizes.injections(y)?;
+                let z = sizes.states_mut("z", z)?;
+                check_finite(self.isa, "y", y)?;
+                plan.splittings.prepare(&plan.packed, solver)?;
+                let block = plan.block(Some(solver), batch, self.threads);
+                let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
+                let common = Common { packed, splittings, solver, block };
+                let blocks = y
+                    .chunks(block * sizes.injection)
+                    .zip(z.chunks_mut(block * sizes.state))
+                    .zip(reports[..batch].chunks_mut(block))
+                    .map(|((y, z), reports)| Job { inputs: Inputs::Forward { y, start }, answers: z, reports });
+                self.run(workers, lockstep, common, stopping, blocks);
+                Ok(())
+            }
 
-    fn adjoint(
-        &self,
-        plan: &mut CpuPlan<T>,
-        batch: usize,
-        z: &Buffer<T>,
-        y: &Buffer<T>,
-        v: &Buffer<T>,
-        solver: &Solver,
-        stopping: &Stopping,
-        g: &mut Buffer<T>,
-        reports: &mut [SampleReport],
-    ) -> Result<()> {
-        let sizes = check_call(plan, batch)?;
-        check_solver(solver, stopping)?;
-        check_len("reports", reports.len(), batch)?;
-        let (z, y, v) = (sizes.states("z", z)?, sizes.injections(y)?, sizes.states("v", v)?);
-        let g = sizes.states_mut("g", g)?;
-        check_finite(self.isa, "v", v)?;
-        plan.splittings.prepare(&plan.packed, solver)?;
-        let block = plan.block(Some(solver), batch, self.threads);
-        let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
-        let common = Common { packed, splittings, solver, block };
-        let blocks = z
-            .chunks(block * sizes.state)
-            .zip(y.chunks(block * sizes.injection))
-            .zip(v.chunks(block * sizes.state))
-            .zip(g.chunks_mut(block * sizes.state))
-            .zip(reports[..batch].chunks_mut(block))
-            .map(|((((z, y), v), g), reports)| Job { inputs: Inputs::Adjoint { z, y, v }, answers: g, reports });
-        self.run(workers, lockstep, common, stopping, blocks);
-        Ok(())
-    }
+            fn adjoint(
+                &self,
+                plan: &mut CpuPlan<$t>,
+                batch: usize,
+                z: &Buffer<$t>,
+                y: &Buffer<$t>,
+                v: &Buffer<$t>,
+                solver: &Solver,
+                stopping: &Stopping,
+                g: &mut Buffer<$t>,
+                reports: &mut [SampleReport],
+            ) -> Result<()> {
+                let sizes = check_call(plan, batch)?;
+                check_solver(solver, stopping)?;
+                check_len("reports", reports.len(), batch)?;
+                let (z, y, v) = (sizes.states("z", z)?, sizes.injections(y)?, sizes.states("v", v)?);
+                let g = sizes.states_mut("g", g)?;
+                check_finite(self.isa, "v", v)?;
+                plan.splittings.prepare(&plan.packed, solver)?;
+                let block = plan.block(Some(solver), batch, self.threads);
+                let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
+                let common = Common { packed, splittings, solver, block };
+                let blocks = z
+                    .chunks(block * sizes.state)
+                    .zip(y.chunks(block * sizes.injection))
+                    .zip(v.chunks(block * sizes.state))
+                    .zip(g.chunks_mut(block * sizes.state))
+                    .zip(reports[..batch].chunks_mut(block))
+                    .map(|((((z, y), v), g), reports)| Job { inputs: Inputs::Adjoint { z, y, v }, answers: g, reports });
+                self.run(workers, lockstep, common, stopping, blocks);
+                Ok(())
+            }
 
-    fn pullback(
-        &self,
-        plan: &mut CpuPlan<T>,
-        batch: usize,
-        z: &Buffer<T>,
-        y: &Buffer<T>,
-        g: &Buffer<T>,
-        gz: Option<&mut Buffer<T>>,
-        gy: &mut Buffer<T>,
-        gw: &mut [&mut Buffer<T>],
-    ) -> Result<()> {
-        let sizes = check_call(plan, batch)?;
-        let (z, y, g) = (sizes.states("z", z)?, sizes.injections(y)?, sizes.states("g", g)?);
-        check_len("gy", gy.len(), batch * sizes.injection)?;
-        let gz = gz.map(|gz| sizes.states_mut("gz", gz)).transpose()?;
-        let map = plan.packed.map;
-        if gw.len() != map.form.weight_count() {
-            let (needed, given) = (map.form.weight_count(), gw.len());
-            return Err(EngineError::Invalid(format!(
-                "{:?} has {needed} weight arrays, {given} gradients were given",
-                map.form
-            )));
+            fn pullback(
+                &self,
+                plan: &mut CpuPlan<$t>,
+                batch: usize,
+                z: &Buffer<$t>,
+                y: &Buffer<$t>,
+                g: &Buffer<$t>,
+                gz: Option<&mut Buffer<$t>>,
+                gy: &mut Buffer<$t>,
+                gw: &mut [&mut Buffer<$t>],
+            ) -> Result<()> {
+                let sizes = check_call(plan, batch)?;
+                let (z, y, g) = (sizes.states("z", z)?, sizes.injections(y)?, sizes.states("g", g)?);
+                check_len("gy", gy.len(), batch * sizes.injection)?;
+                let gz = gz.map(|gz| sizes.states_mut("gz", gz)).transpose()?;
+                let map = plan.packed.map;
+                if gw.len() != map.form.weight_count() {
+                    let (needed, given) = (map.form.weight_count(), gw.len());
+                    return Err(EngineError::Invalid(format!(
+                        "{:?} has {needed} weight arrays, {given} gradients were given",
+                        map.form
+                    )));
+                }
+                for (index, array) in gw.iter().enumerate() {
+                    check_len("a weight gradient", array.len(), map.weight_len(index))?;
+                }
+                let gy = &mut gy[..batch * sizes.injection];
+                self.pull_back(plan, batch, Cotangents { z, y, g, gz, gy }, gw);
+                Ok(())
+            }
         }
-        for (index, array) in gw.iter().enumerate() {
-            check_len("a weight gradient", array.len(), map.weight_len(index))?;
-        }
-        let gy = &mut gy[..batch * sizes.injection];
-        self.pull_back(plan, batch, Cotangents { z, y, g, gz, gy }, gw);
-        Ok(())
-    }
+    )*};
 }
+device!(f32, f64);
 
 /// One block of a solve.
 struct Job<'a, T> {

@@ -121,6 +121,7 @@ impl Isa {
     pub(crate) fn dispatch<T: SimdReal, K: Vectorised<T>>(self, kernel: K) -> K::Output {
         match self.0 {
             Level::Portable => kernel.run::<T::Portable>(),
+            Level::Avx2 if !T::HAS_AVX2 => kernel.run::<T::Portable>(),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: an `Isa` of this level exists only if the machine has the instructions (see `detect`).
             Level::Avx2 => unsafe { run_avx2(kernel) },

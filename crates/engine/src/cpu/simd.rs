@@ -61,12 +61,15 @@ pub trait SimdReal: Real + Zeroable {
     type Avx2: Lanes<Elem = Self>;
     /// 512-bit vectors (for `f64`: plain Rust, compiled with these instructions).
     type Avx512: Lanes<Elem = Self>;
+    /// Whether there are 256-bit vectors of their own; if not, the portable code is used where they are asked for.
+    const HAS_AVX2: bool;
     /// The elementary functions of the portable vectors.
     type Elementary: portable::Elementary<Self>;
 }
 
 impl SimdReal for f32 {
     type Portable = Array<f32, 8>;
+    const HAS_AVX2: bool = true;
     type Elementary = portable::ByVmath;
     #[cfg(target_arch = "x86_64")]
     type Avx2 = F32x8;
@@ -80,6 +83,7 @@ impl SimdReal for f32 {
 
 impl SimdReal for f64 {
     type Portable = Array<f64, 8>;
+    const HAS_AVX2: bool = false;
     type Elementary = portable::ByLibrary;
     type Avx2 = Array<f64, 8>;
     type Avx512 = Array<f64, 8>;
@@ -193,16 +197,12 @@ macro_rules! for_vectors {
     ($lanes:ty, $len:expr, |$at:ident, $count:ident| $body:expr) => {{
         let len: usize = $len;
         let lanes = <$lanes as $crate::cpu::simd::Lanes>::N;
-        let full = len - len % lanes;
         let mut start = 0;
-        while start < full {
-            let ($at, $count) = (start, lanes);
+        // One body for full vectors and tail: the elementary functions in it are long, and a branch is cheap.
+        while start < len {
+            let ($at, $count) = (start, usize::min(len - start, lanes));
             $body;
             start += lanes;
-        }
-        if start < len {
-            let ($at, $count) = (start, len - start);
-            $body;
         }
     }};
 }

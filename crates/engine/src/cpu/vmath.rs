@@ -20,14 +20,14 @@ fn polynomial<V: Exponent, const K: usize>(x: V, c: [f32; K]) -> V {
     sum
 }
 
-/// `e^(x + extra)` for a small correction `extra`. Reduced to `|r| <= ln(2)/2`, where
+/// `e^(x + extra)`, the sum not being rounded. Reduced to `|r| <= ln(2)/2`, where
 /// `e^r = 1 + r + r^2 Q(r)` (error 3e-9).
 #[inline(always)]
 fn exp_sum<V: Exponent>(x: V, extra: V) -> V {
     // Beyond these ends the result is infinite or zero anyway; NaN passes through (`max` and `min` take the second
     // operand then).
     let x = V::splat(-110.0).max(V::splat(100.0).min(x));
-    let k = (x * V::splat(std::f32::consts::LOG2_E)).round();
+    let k = ((x + extra) * V::splat(std::f32::consts::LOG2_E)).round();
     let r = k.fma(V::splat(-LN2_LOW), k.fma(V::splat(-LN2_HIGH), x)) + extra;
     let q = polynomial(r, [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_712, 0.001_381_460_9]);
     ((r * r).fma(q, r) + V::one()).scale(k)
@@ -116,4 +116,139 @@ pub(crate) fn powf<V: Exponent>(x: V, p: V) -> V {
     let value = V::select(V::zero().lt(x), value, x * V::zero());
     let negative_or_nan = V::select(x.lt(V::zero()), V::splat(f32::NAN), V::zero());
     value + negative_or_nan
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cpu::isa::{Isa, Vectorised};
+    use crate::cpu::simd::{Lanes, for_vectors, get, put};
+
+    /// The functions under test.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Function {
+        Exp,
+        Ln,
+        Tanh,
+        Sigmoid,
+        Softplus,
+        Power(f32),
+    }
+
+    impl Function {
+        fn exact(self, x: f32) -> f64 {
+            let x = f64::from(x);
+            match self {
+                Self::Exp => x.exp(),
+                Self::Ln => x.ln(),
+                Self::Tanh => x.tanh(),
+                Self::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+                Self::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+                Self::Power(p) => x.powf(f64::from(p)),
+            }
+        }
+    }
+
+    struct Sweep<'a> {
+        function: Function,
+        x: &'a mut [f32],
+    }
+
+    impl Vectorised<f32> for Sweep<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<V: Lanes<Elem = f32>>(self) {
+            let Self { function, x } = self;
+            for_vectors!(V, x.len(), |at, count| {
+                let v = get::<V>(x, at, count);
+                let value = match function {
+                    Function::Exp => v.exp(),
+                    Function::Ln => v.ln(),
+                    Function::Tanh => v.tanh(),
+                    Function::Sigmoid => v.sigmoid(),
+                    Function::Softplus => v.softplus(),
+                    Function::Power(p) => v.powf(V::splat(p)),
+                };
+                put(value, x, at, count);
+            });
+        }
+    }
+
+    const FUNCTIONS: [Function; 11] = [
+        Function::Exp,
+        Function::Ln,
+        Function::Tanh,
+        Function::Sigmoid,
+        Function::Softplus,
+        Function::Power(0.4),
+        Function::Power(0.99),
+        Function::Power(0.999),
+        Function::Power(1.0 / 3.0),
+        Function::Power(2.5),
+        Function::Power(3.9),
+    ];
+
+    /// All of `f32` with a stride that is odd, so that every binade is met at about 30,000 different mantissas; both signs.
+    #[test]
+    fn relative_error_over_all_of_f32() {
+        const STRIDE: u32 = 277;
+        let positive: Vec<f32> = (0..0x7f80_0000u32).step_by(STRIDE as usize).map(f32::from_bits).collect();
+        for isa in Isa::available().filter(|isa| !isa.has_amx()) {
+            for function in FUNCTIONS {
+                for sign in [1.0, -1.0] {
+                    if sign < 0.0 && matches!(function, Function::Ln | Function::Power(_)) {
+                        continue;
+                    }
+                    let arguments: Vec<f32> = positive.iter().map(|x| sign * x).collect();
+                    let mut values = arguments.clone();
+                    isa.dispatch(Sweep { function, x: &mut values });
+                    let (mut worst, mut at) = (0.0f64, 0.0);
+                    for (&x, &value) in arguments.iter().zip(&values) {
+                        let exact = function.exact(x);
+                        // Beyond the normal numbers, being beyond them (or gradual underflow) is all that can be asked.
+                        let error = if exact.abs() > f64::from(f32::MAX) * (1.0 - 1e-6) {
+                            f64::from(u8::from(value < 3.3e38)) 
+                        } else if exact.abs() < 2.0 * f64::from(f32::MIN_POSITIVE) {
+                            f64::from(u8::from((f64::from(value) - exact).abs() > 2.4e-38))
+                        } else {
+                            (f64::from(value) - exact).abs() / exact.abs()
+                        };
+                        if !(error <= worst) {
+                            (worst, at) = (error, x);
+                        }
+                    }
+                    assert!(worst <= 3e-7, "{function:?} on {}: {worst:e} at {at:e}", isa.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn special_values() {
+        for isa in Isa::available() {
+            let value = |function, x| {
+                let mut x = [x];
+                isa.dispatch(Sweep { function, x: &mut x });
+                x[0]
+            };
+            for function in FUNCTIONS {
+                assert!(value(function, f32::NAN).is_nan(), "{function:?} of NaN on {}", isa.name());
+            }
+            assert_eq!(value(Function::Exp, f32::NEG_INFINITY), 0.0);
+            assert_eq!(value(Function::Exp, f32::INFINITY), f32::INFINITY);
+            assert_eq!(value(Function::Exp, 0.0), 1.0);
+            assert_eq!(value(Function::Ln, 0.0), f32::NEG_INFINITY);
+            assert_eq!(value(Function::Ln, 1.0), 0.0);
+            assert_eq!(value(Function::Ln, f32::INFINITY), f32::INFINITY);
+            assert!(value(Function::Ln, -1.0).is_nan());
+            assert_eq!(value(Function::Tanh, f32::INFINITY), 1.0);
+            assert_eq!(value(Function::Tanh, f32::NEG_INFINITY), -1.0);
+            assert_eq!(value(Function::Sigmoid, f32::INFINITY), 1.0);
+            assert_eq!(value(Function::Sigmoid, f32::NEG_INFINITY), 0.0);
+            assert_eq!(value(Function::Softplus, f32::INFINITY), f32::INFINITY);
+            assert_eq!(value(Function::Softplus, f32::NEG_INFINITY), 0.0);
+            assert_eq!(value(Function::Power(0.5), 0.0), 0.0);
+            assert_eq!(value(Function::Power(0.5), f32::INFINITY), f32::INFINITY);
+            assert!(value(Function::Power(0.5), -2.0).is_nan());
+        }
+    }
 }

@@ -1,0 +1,310 @@
+//! Maps, weights and a slow reference that the engine is held against.
+#![allow(dead_code)] // each test file uses its share
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use subdeq_engine::cpu::Buffer;
+use subdeq_engine::cpu::simd::SimdReal;
+use subdeq_engine::{
+    Activation, Cpu, Device, Form, Group, Injection, Map, Measure, Normalisation, Operator, PNorm, Padding, SampleReport,
+    Scope, Solver, Start, Stopping,
+};
+
+pub const DENSE: Operator = Operator::Dense { n: 13 };
+pub const CONV: Operator = Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Zero };
+pub const CIRCULAR: Operator = Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Circular };
+
+pub const ACTIVATIONS: [Activation; 8] = [
+    Activation::Tanh,
+    Activation::Sigmoid,
+    Activation::Softplus { beta: 1.5 },
+    Activation::Softsign,
+    Activation::HardTanh { lo: -0.7, hi: 0.9 },
+    Activation::Relu,
+    Activation::LeakyRelu { slope: 0.2 },
+    Activation::Identity,
+];
+
+/// The plain map of an operator; the others are made of it.
+pub fn plain(operator: Operator) -> Map {
+    Map {
+        operator,
+        form: Form::Single,
+        activation: Activation::Tanh,
+        injection: Injection::Outer,
+        base: 0.0,
+        power: 1.0,
+        shift: 1.2,
+        normalisation: None,
+    }
+}
+
+/// Every map that the test matrix runs over, for one operator.
+pub fn maps(operator: Operator) -> Vec<Map> {
+    let base = plain(operator);
+    let mut maps = Vec::new();
+    for activation in ACTIVATIONS {
+        for injection in [Injection::Inner, Injection::Outer] {
+            maps.push(Map { activation, injection, ..base });
+        }
+    }
+    // Powers need a positive base.
+    maps.push(Map { base: 1.01, power: 0.999, shift: 0.0, ..base });
+    maps.push(Map { activation: Activation::Sigmoid, base: 0.3, power: 2.5, shift: 0.1, injection: Injection::Inner, ..base });
+    for activation in [Activation::Tanh, Activation::Softsign] {
+        maps.push(Map { form: Form::SplitSign, activation, shift: 1.603, ..base });
+        maps.push(Map { form: Form::Divisive { q: 0.7 }, activation, ..base });
+        maps.push(Map { form: Form::Gains, activation, shift: 2.5, ..base });
+    }
+    maps.push(Map { form: Form::SplitSign, base: 1.3, power: 0.8, ..base });
+    maps.push(Map { form: Form::Rational { q: 0.5 }, shift: 0.4, ..base });
+    maps.push(Map { form: Form::PowerRatio { p: 0.4, e: 0.2 }, shift: 0.0, ..base });
+    let groups: &[Group] =
+        if matches!(operator, Operator::Dense { .. }) { &[Group::Sample] } else { &[Group::Sample, Group::Height] };
+    for &group in groups {
+        for norm in [PNorm::P(1.0), PNorm::P(2.0), PNorm::P(10.0), PNorm::Inf] {
+            let normalisation = Some(Normalisation { norm, group });
+            maps.push(Map { shift: 1.603, normalisation, ..base });
+        }
+        let normalisation = Some(Normalisation { norm: PNorm::P(3.0), group });
+        maps.push(Map { form: Form::SplitSign, shift: 1.7, normalisation, ..base });
+        maps.push(Map { form: Form::Gains, shift: 3.0, normalisation, ..base });
+        maps.push(Map { base: 1.01, power: 0.99, shift: 0.2, normalisation, ..base });
+    }
+    maps
+}
+
+/// Whether the splittings are meant for a map.
+pub fn is_monotone(map: &Map) -> bool {
+    map.form == Form::Single && map.normalisation.is_none() && map.base == 0.0 && map.power == 1.0
+}
+
+/// Weights, injections and states of a map.
+pub struct Problem {
+    pub map: Map,
+    pub batch: usize,
+    pub weights: Vec<Vec<f64>>,
+    pub y: Vec<f64>,
+}
+
+pub fn random(rng: &mut ChaCha8Rng, len: usize, lo: f64, hi: f64) -> Vec<f64> {
+    // Rounded to f32, so that both number types see the same problem.
+    (0..len).map(|_| f64::from(rng.random_range(lo..hi) as f32)).collect()
+}
+
+/// A problem whose map contracts.
+pub fn contracting(map: Map, batch: usize, seed: u64) -> Problem {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let fan = map.weight_len(map.form.weight_count() - 1) / map.operator.units();
+    let scale = 1.2 / (fan as f64).sqrt() * if matches!(map.activation, Activation::Tanh) { 0.8 } else { 0.5 };
+    let weights = (0..map.form.weight_count())
+        .map(|index| {
+            // Two-operator forms take P, N >= 0; gains A, B are small.
+            let (lo, hi) = match map.form {
+                Form::Single => (-scale, scale),
+                Form::Gains if index < 2 => (0.0, 0.8 / map.operator.units() as f64),
+                _ => (0.0, 0.5 * scale),
+            };
+            random(&mut rng, map.weight_len(index), lo, hi)
+        })
+        .collect();
+    let y = random(&mut rng, batch * map.injection_len(), 0.0, 1.0);
+    Problem { map, batch, weights, y }
+}
+
+/// A problem with `W = (1 - m) I - A^T A + B - B^T`, whose plain iteration need not converge.
+pub fn monotone(map: Map, batch: usize, seed: u64) -> Problem {
+    let mut problem = contracting(map, batch, seed);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5eed);
+    let units = map.operator.units();
+    let taps = map.operator.weight_len() / (units * units);
+    let dense = |rng: &mut ChaCha8Rng| random(rng, units * units, -0.8, 0.8);
+    let (a, b) = (dense(&mut rng), dense(&mut rng));
+    let w = &mut problem.weights[0];
+    for x in w.iter_mut() {
+        // The neighbouring taps stay small against the centre.
+        *x *= if taps == 9 { 0.3 } else { 0.0 };
+    }
+    for i in 0..units {
+        for j in 0..units {
+            let gram: f64 = (0..units).map(|k| a[k * units + i] * a[k * units + j]).sum();
+            let skew = b[i * units + j] - b[j * units + i];
+            let centre = (i * units + j) * taps + taps / 2;
+            let identity = if i == j { if taps == 9 { 0.1 } else { 0.7 } } else { 0.0 };
+            w[centre] = f64::from((identity - 0.5 * gram + skew) as f32);
+        }
+    }
+    problem
+}
+
+pub fn convert<T: SimdReal>(numbers: &[f64]) -> Vec<T> {
+    numbers.iter().map(|&x| T::from_f64(x)).collect()
+}
+
+pub fn stopping(tolerance: f64, max_iterations: usize) -> Stopping {
+    Stopping { measure: Measure::Relative, tolerance, max_iterations, scope: Scope::PerSample }
+}
+
+/// Solves a problem; answers as `f64`.
+pub fn solve<T: SimdReal>(
+    cpu: &Cpu<T>,
+    problem: &Problem,
+    solver: &Solver,
+    stopping: &Stopping,
+) -> (Vec<f64>, Vec<SampleReport>)
+where
+    Cpu<T>: Device<T, Array = Buffer<T>>,
+{
+    let len = problem.map.operator.state_len();
+    let mut plan = cpu.plan(&problem.map, problem.batch).unwrap();
+    load(cpu, &mut plan, problem);
+    let y = cpu.upload(&convert::<T>(&problem.y));
+    let mut z = cpu.zeros(problem.batch * len);
+    let mut reports = vec![SampleReport::default(); problem.batch];
+    cpu.solve(&mut plan, problem.batch, &y, solver, stopping, Start::Constant(1.0), &mut z, &mut reports)
+        .unwrap_or_else(|error| panic!("{:?} by {solver:?}: {error}", problem.map));
+    (z.iter().map(|x| x.to_f64()).collect(), reports)
+}
+
+pub fn load<T: SimdReal>(cpu: &Cpu<T>, plan: &mut <Cpu<T> as Device<T>>::Plan, problem: &Problem)
+where
+    Cpu<T>: Device<T>,
+{
+    let weights: Vec<_> = problem.weights.iter().map(|w| cpu.upload(&convert::<T>(w))).collect();
+    cpu.load(plan, &weights.iter().collect::<Vec<_>>()).unwrap();
+}
+
+/// Largest difference, relative to the largest number.
+pub fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let size = expected.iter().fold(0.0f64, |m, x| m.max(x.abs())).max(1e-300);
+    // NaN must not pass for a small number.
+    found.iter().zip(expected).fold(0.0, |m, (a, b)| if (a - b).abs() <= m * size { m } else { (a - b).abs() / size })
+}
+
+/// `F(z; y)` for one sample, written down as it is defined and sharing no code with the engine.
+pub fn reference(problem: &Problem, sample: usize, z: &[f64]) -> Vec<f64> {
+    let map = &problem.map;
+    let y = &problem.y[sample * map.injection_len()..][..map.injection_len()];
+    let n = z.len();
+    let s = |u: f64| match map.activation {
+        Activation::Tanh => u.tanh(),
+        Activation::Sigmoid => 1.0 / (1.0 + (-u).exp()),
+        Activation::Softplus { beta } => (1.0 + (beta * u).exp()).ln() / beta,
+        Activation::Softsign => u / (1.0 + u.abs()),
+        Activation::HardTanh { lo, hi } => u.clamp(lo, hi),
+        Activation::Relu => u.max(0.0),
+        Activation::LeakyRelu { slope } => if u > 0.0 { u } else { slope * u },
+        Activation::Identity => u,
+    };
+    let h = |u: f64| if map.base == 0.0 && map.power == 1.0 { s(u) } else { (s(u) + map.base).powf(map.power) };
+    let product = |k: usize| linear(&map.operator, &problem.weights[k], z);
+    let f: Vec<f64> = match map.form {
+        Form::Single => {
+            let u = product(0);
+            let inner = map.injection == Injection::Inner;
+            (0..n).map(|i| if inner { h(u[i] + y[i]) } else { h(u[i]) + y[i] }).collect()
+        }
+        Form::SplitSign => {
+            let (u, w) = (product(0), product(1));
+            (0..n).map(|i| h(u[i]) - h(w[i]) + y[i]).collect()
+        }
+        Form::Divisive { q } => {
+            let (u, w) = (product(0), product(1));
+            (0..n).map(|i| h(u[i] / (q + w[i])) + y[i]).collect()
+        }
+        Form::Rational { q } => {
+            let (u, w) = (product(0), product(1));
+            (0..n).map(|i| u[i] / (q + u[i] + w[i]) + y[i]).collect()
+        }
+        Form::PowerRatio { p, e } => {
+            let (u, w) = (product(0), product(1));
+            (0..n).map(|i| ((u[i] + y[i] + e) / (w[i] + y[n + i] + e)).powf(p)).collect()
+        }
+        Form::Gains => {
+            let units = map.operator.units();
+            let (a, b): (Vec<f64>, Vec<f64>) =
+                (product(2).into_iter().map(h).collect(), product(3).into_iter().map(h).collect());
+            (0..n)
+                .map(|i| {
+                    let (pixel, c) = (i / units, i % units);
+                    let gain = |m: &[f64], x: &[f64]| -> f64 {
+                        (0..units).map(|k| m[c * units + k] * x[pixel * units + k]).sum()
+                    };
+                    gain(&problem.weights[0], &a) - gain(&problem.weights[1], &b) + y[i]
+                })
+                .collect()
+        }
+    };
+    let mut f: Vec<f64> = f.into_iter().map(|f| f + map.shift).collect();
+    if let Some(Normalisation { norm, group }) = map.normalisation {
+        let row = match (group, map.operator) {
+            (Group::Height, Operator::Conv { channels, width, .. }) => channels * width,
+            _ => 1,
+        };
+        for group in 0..row {
+            let members: Vec<usize> = (group..n).step_by(row).collect();
+            let size = match norm {
+                PNorm::P(p) => members.iter().map(|&i| f[i].abs().powf(p)).sum::<f64>().powf(1.0 / p),
+                PNorm::Inf => members.iter().fold(0.0f64, |m, &i| m.max(f[i].abs())),
+            };
+            for i in members {
+                f[i] /= size;
+            }
+        }
+    }
+    f
+}
+
+/// `W z`, as it is defined.
+pub fn linear(operator: &Operator, w: &[f64], z: &[f64]) -> Vec<f64> {
+    match *operator {
+        Operator::Dense { n } => (0..n).map(|i| (0..n).map(|j| w[i * n + j] * z[j]).sum()).collect(),
+        Operator::Conv { channels: c, height, width, padding } => {
+            let mut out = vec![0.0; z.len()];
+            for r in 0..height {
+                for col in 0..width {
+                    for o in 0..c {
+                        for dr in 0..3 {
+                            for dc in 0..3 {
+                                let (mut rr, mut cc) = (r as isize + dr as isize - 1, col as isize + dc as isize - 1);
+                                if padding == Padding::Circular {
+                                    rr = rr.rem_euclid(height as isize);
+                                    cc = cc.rem_euclid(width as isize);
+                                } else if rr < 0 || cc < 0 || rr >= height as isize || cc >= width as isize {
+                                    continue;
+                                }
+                                for i in 0..c {
+                                    out[(r * width + col) * c + o] += w[(o * c + i) * 9 + dr * 3 + dc]
+                                        * z[(rr as usize * width + cc as usize) * c + i];
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            out
+        }
+    }
+}
+
+/// The fixed point by a long damped iteration of [`reference`]; damping 1 is Picard's.
+pub fn fixed_point(problem: &Problem, damping: f64) -> Vec<f64> {
+    let len = problem.map.operator.state_len();
+    let mut answers = Vec::new();
+    for sample in 0..problem.batch {
+        let mut z = vec![1.0; len];
+        let mut residual = f64::INFINITY;
+        for _ in 0..20_000 {
+            let f = reference(problem, sample, &z);
+            residual = z.iter().zip(&f).fold(0.0f64, |m, (a, b)| m.max((a - b).abs()));
+            z.iter_mut().zip(&f).for_each(|(z, f)| *z += damping * (f - *z));
+            if residual < 1e-13 {
+                break;
+            }
+        }
+        assert!(residual < 1e-11, "the reference itself does not converge: {residual:e} for {:?}", problem.map);
+        answers.extend(z);
+    }
+    answers
+}

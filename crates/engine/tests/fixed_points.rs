@@ -1,0 +1,110 @@
+//! Every map by every solver, dense and convolutional, against a long plain iteration in `f64`.
+
+mod common;
+
+use common::*;
+use subdeq_engine::{Cpu, Operator, Padding, Solver};
+
+const SOLVERS: [Solver; 6] = [
+    Solver::Picard,
+    Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 },
+    Solver::Anderson { window: 2, ridge: 1e-4, mixing: 0.7 },
+    Solver::Broyden { memory: 12 },
+    Solver::PeacemanRachford { step: 1.3 },
+    Solver::ForwardBackward { step: 0.6 },
+];
+
+fn is_splitting(solver: &Solver) -> bool {
+    matches!(solver, Solver::PeacemanRachford { .. } | Solver::ForwardBackward { .. })
+}
+
+fn has_resolvent(operator: &Operator) -> bool {
+    !matches!(operator, Operator::Conv { padding: Padding::Zero, .. })
+}
+
+#[test]
+fn one_application_is_the_map() {
+    use subdeq_engine::Device;
+    let cpu = Cpu::<f64>::new(1).unwrap();
+    for operator in [DENSE, CONV, CIRCULAR] {
+        for map in maps(operator) {
+            let problem = contracting(map, 3, 1);
+            let len = operator.state_len();
+            let mut plan = cpu.plan(&map, 3).unwrap();
+            load(&cpu, &mut plan, &problem);
+            let z: Vec<f64> = (0..3 * len).map(|i| 1.0 + 0.3 * (i as f64).sin()).collect();
+            let mut out = cpu.zeros(3 * len);
+            cpu.apply(&mut plan, 3, &cpu.upload(&z), &cpu.upload(&problem.y), &mut out).unwrap();
+            for sample in 0..3 {
+                let range = sample * len..(sample + 1) * len;
+                let expected = reference(&problem, sample, &z[range.clone()]);
+                let error = relative_error(&out[range], &expected);
+                assert!(error < 1e-12, "{map:?}: {error:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn contracting_maps_by_every_solver() {
+    let (single, double) = (Cpu::<f32>::new(2).unwrap(), Cpu::<f64>::new(1).unwrap());
+    for operator in [DENSE, CONV, CIRCULAR] {
+        for map in maps(operator) {
+            let problem = contracting(map, 3, 7);
+            let expected = fixed_point(&problem, 1.0);
+            for solver in SOLVERS {
+                let is_peaceman_rachford = matches!(solver, Solver::PeacemanRachford { .. });
+                if is_splitting(&solver) && !is_monotone(&map) || is_peaceman_rachford && !has_resolvent(&operator) {
+                    continue;
+                }
+                let (z, reports) = solve(&single, &problem, &solver, &stopping(1e-6, 2000));
+                assert!(reports.iter().all(|r| r.converged()), "{map:?} by {solver:?}: {reports:?}");
+                let error = relative_error(&z, &expected);
+                assert!(error < 1e-5, "{map:?} by {solver:?}: {error:e}, {reports:?}");
+                let (z, reports) = solve(&double, &problem, &solver, &stopping(1e-12, 2000));
+                assert!(reports.iter().all(|r| r.converged()), "{map:?} by {solver:?} in f64: {reports:?}");
+                let error = relative_error(&z, &expected);
+                assert!(error < 1e-9, "{map:?} by {solver:?} in f64: {error:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn monotone_maps_by_the_splittings() {
+    let single = Cpu::<f32>::new(2).unwrap();
+    for operator in [DENSE, CONV, CIRCULAR] {
+        for map in maps(operator).into_iter().filter(is_monotone) {
+            let problem = monotone(map, 2, 11);
+            let expected = fixed_point(&problem, 0.05);
+            let peaceman_rachford = [0.4, 1.0, 2.5].map(|step| Solver::PeacemanRachford { step });
+            let forward_backward = [Solver::ForwardBackward { step: 0.1 }];
+            for solver in peaceman_rachford.iter().filter(|_| has_resolvent(&operator)).chain(&forward_backward) {
+                let (z, reports) = solve(&single, &problem, solver, &stopping(1e-6, 5000));
+                assert!(reports.iter().all(|r| r.converged()), "{map:?} by {solver:?}: {reports:?}");
+                let error = relative_error(&z, &expected);
+                // The relative residual of a damped iteration understates the error by the damping.
+                assert!(error < 1e-5 / 0.1, "{map:?} by {solver:?}: {error:e}, {reports:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn real_sizes_in_f32() {
+    let cpu = Cpu::<f32>::new(2).unwrap();
+    let cases = [
+        (Operator::Dense { n: 87 }, 70),
+        (Operator::Dense { n: 150 }, 9),
+        (Operator::Conv { channels: 16, height: 14, width: 14, padding: Padding::Zero }, 2),
+        (Operator::Conv { channels: 17, height: 8, width: 9, padding: Padding::Circular }, 2),
+    ];
+    for (operator, batch) in cases {
+        let problem = contracting(plain(operator), batch, 3);
+        let expected = fixed_point(&problem, 1.0);
+        let (z, reports) = solve(&cpu, &problem, &Solver::Picard, &stopping(1e-6, 500));
+        assert!(reports.iter().all(|r| r.converged()));
+        let error = relative_error(&z, &expected);
+        assert!(error < 1e-5, "{operator:?}: {error:e}");
+    }
+}

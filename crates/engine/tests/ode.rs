@@ -1,0 +1,133 @@
+//! The neural differential equation: against known solutions, a fine fixed-step integration, and differences.
+
+mod common;
+
+use common::{CIRCULAR, CONV, DENSE, linear, random};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use subdeq_engine::cpu::OdePlan;
+use subdeq_engine::{Activation, Cpu, Device, EngineError, OdeOutcome, OdeReport, OdeTolerance, Operator};
+
+const TIGHT: OdeTolerance = OdeTolerance { relative: 1e-10, absolute: 1e-12, max_steps: 10_000 };
+
+fn slope(operator: &Operator, w: &[f64], z: &[f64], tanh: bool) -> Vec<f64> {
+    linear(operator, w, z).into_iter().map(|u| if tanh { u.tanh() } else { u.max(0.0) }).collect()
+}
+
+/// Runge and Kutta's classical method with many steps.
+fn fine(operator: &Operator, w: &[f64], z: &[f64], tanh: bool) -> Vec<f64> {
+    let (mut z, steps) = (z.to_vec(), 2000);
+    let h = 1.0 / f64::from(steps);
+    let moved = |z: &[f64], k: &[f64], h: f64| -> Vec<f64> { z.iter().zip(k).map(|(z, k)| z + h * k).collect() };
+    for _ in 0..steps {
+        let k1 = slope(operator, w, &z, tanh);
+        let k2 = slope(operator, w, &moved(&z, &k1, h / 2.0), tanh);
+        let k3 = slope(operator, w, &moved(&z, &k2, h / 2.0), tanh);
+        let k4 = slope(operator, w, &moved(&z, &k3, h), tanh);
+        for i in 0..z.len() {
+            z[i] += h / 6.0 * (k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i]);
+        }
+    }
+    z
+}
+
+#[test]
+fn agrees_with_a_fine_integration() {
+    for operator in [DENSE, CONV, CIRCULAR] {
+        for (activation, tanh) in [(Activation::Tanh, true), (Activation::Relu, false)] {
+            let mut rng = ChaCha8Rng::seed_from_u64(3);
+            let (batch, len) = (3, operator.state_len());
+            let w = random(&mut rng, operator.weight_len(), -0.5, 0.5);
+            let start = random(&mut rng, batch * len, 0.0, 1.0);
+            let cpu = Cpu::<f64>::new(2).unwrap();
+            let mut plan = OdePlan::<f64>::new(&cpu, operator, activation, batch).unwrap();
+            plan.load(&cpu.upload(&w)).unwrap();
+            let (mut end, mut reports) = (cpu.zeros(batch * len), [OdeReport::default(); 3]);
+            plan.integrate(&cpu, batch, &cpu.upload(&start), &TIGHT, &mut end, &mut reports).unwrap();
+            assert!(reports.iter().all(|r| r.outcome == OdeOutcome::Finished && r.time == 1.0));
+            let single = Cpu::<f32>::new(1).unwrap();
+            let mut plan = OdePlan::<f32>::new(&single, operator, activation, batch).unwrap();
+            plan.load(&single.upload(&common::convert::<f32>(&w))).unwrap();
+            let usual = OdeTolerance { relative: 1e-5, absolute: 1e-6, max_steps: 1000 };
+            let mut end32 = single.zeros(batch * len);
+            let start32 = single.upload(&common::convert::<f32>(&start));
+            plan.integrate(&single, batch, &start32, &usual, &mut end32, &mut reports).unwrap();
+            assert!(reports.iter().all(|r| r.outcome == OdeOutcome::Finished && r.accepted < 60), "{reports:?}");
+            for sample in 0..batch {
+                let range = sample * len..(sample + 1) * len;
+                let expected = fine(&operator, &w, &start[range.clone()], tanh);
+                for ((found, single), expected) in end[range.clone()].iter().zip(&end32[range]).zip(expected) {
+                    // Where a ReLU switches, the classical method loses digits too.
+                    let error = if tanh { 1e-9 } else { 1e-6 };
+                    assert!((found - expected).abs() < error, "{operator:?} {activation:?}: {found} {expected}");
+                    assert!((f64::from(*single) - expected).abs() < 1e-3 * expected.abs().max(1.0));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gradient_agrees_with_differences() {
+    for operator in [DENSE, CONV, CIRCULAR] {
+        let mut rng = ChaCha8Rng::seed_from_u64(8);
+        let (batch, len) = (2, operator.state_len());
+        let w = random(&mut rng, operator.weight_len(), -0.5, 0.5);
+        let start = random(&mut rng, batch * len, 0.0, 1.0);
+        let v = random(&mut rng, batch * len, -1.0, 1.0);
+        let cpu = Cpu::<f64>::new(2).unwrap();
+        let mut plan = OdePlan::<f64>::new(&cpu, operator, Activation::Tanh, batch).unwrap();
+        let mut end_for = |w: &[f64], start: &[f64]| -> f64 {
+            plan.load(&cpu.upload(w)).unwrap();
+            let (mut end, mut reports) = (cpu.zeros(batch * len), [OdeReport::default(); 2]);
+            plan.integrate(&cpu, batch, &cpu.upload(start), &TIGHT, &mut end, &mut reports).unwrap();
+            end.iter().zip(&v).map(|(z, v)| z * v).sum()
+        };
+        let h = 1e-5;
+        let mut checks = Vec::new();
+        for i in (0..batch * len).step_by(7) {
+            let mut at = |h: f64| {
+                let mut start = start.clone();
+                start[i] += h;
+                end_for(&w, &start)
+            };
+            checks.push((false, i, (at(h) - at(-h)) / (2.0 * h)));
+        }
+        for i in (0..w.len()).step_by(13) {
+            let mut at = |h: f64| {
+                let mut w = w.clone();
+                w[i] += h;
+                end_for(&w, &start)
+            };
+            checks.push((true, i, (at(h) - at(-h)) / (2.0 * h)));
+        }
+        end_for(&w, &start);
+        let (mut gz, mut gw) = (cpu.zeros(batch * len), cpu.zeros(w.len()));
+        plan.integrate_adjoint(&cpu, batch, &cpu.upload(&v), &mut gz, &mut gw).unwrap();
+        for (of_weights, i, expected) in checks {
+            let found = if of_weights { gw[i] } else { gz[i] };
+            assert!((found - expected).abs() < 1e-5 * expected.abs().max(0.1), "{operator:?}: {found} {expected}");
+        }
+    }
+}
+
+#[test]
+fn limits_and_refusals() {
+    let cpu = Cpu::<f64>::new(1).unwrap();
+    let operator = Operator::Dense { n: 1 };
+    let mut plan = OdePlan::<f64>::new(&cpu, operator, Activation::Identity, 1).unwrap();
+    let (start, mut end, mut reports) = (cpu.upload(&[1.0]), cpu.zeros(1), [OdeReport::default()]);
+    assert!(plan.integrate(&cpu, 1, &start, &TIGHT, &mut end, &mut reports).is_err(), "no weights yet");
+    plan.load(&cpu.upload(&[-1.0])).unwrap();
+    let few = OdeTolerance { max_steps: 2, ..TIGHT };
+    plan.integrate(&cpu, 1, &start, &few, &mut end, &mut reports).unwrap();
+    assert_eq!(reports[0].outcome, OdeOutcome::StepLimit);
+    assert!(reports[0].time < 1.0);
+    // dz/dt = 1000 z leaves the numbers of f64 before t = 1 only beyond e^709.
+    plan.load(&cpu.upload(&[1000.0])).unwrap();
+    let rough = OdeTolerance { relative: 1e-3, absolute: 1e-6, max_steps: 100_000 };
+    plan.integrate(&cpu, 1, &start, &rough, &mut end, &mut reports).unwrap();
+    assert_eq!(reports[0].outcome, OdeOutcome::NotFinite, "{reports:?}");
+    assert!(matches!(plan.load(&cpu.upload(&[f64::NAN])), Err(EngineError::NotFinite { .. })));
+    assert!(OdePlan::<f64>::new(&cpu, operator, Activation::Tanh, 0).is_err());
+}
