@@ -213,15 +213,17 @@ fn tile_pixels<'a>(
     column: usize,
 ) -> [[&'a [f32]; WINDOW]; WINDOW] {
     let shape = &geometry.shape;
-    let zeros = &zeros[..shape.in_channels];
-    let columns: [_; WINDOW] = std::array::from_fn(|j| neighbour(column + j, shape.width, shape.padding));
-    std::array::from_fn(|i| match neighbour(row + i, shape.height, shape.padding) {
-        None => [zeros; WINDOW],
-        Some(row) => columns.map(|column| match column {
-            None => zeros,
-            Some(column) => &image[(row * shape.width + column) * shape.in_channels..][..shape.in_channels],
-        }),
-    })
+    let mut pixels = [[&zeros[..shape.in_channels]; WINDOW]; WINDOW];
+    for i in 0..WINDOW {
+        let Some(row) = neighbour(row + i, shape.height, shape.padding) else { continue };
+        let image = &image[row * shape.width * shape.in_channels..][..shape.width * shape.in_channels];
+        for j in 0..WINDOW {
+            if let Some(column) = neighbour(column + j, shape.width, shape.padding) {
+                pixels[i][j] = &image[column * shape.in_channels..][..shape.in_channels];
+            }
+        }
+    }
+    pixels
 }
 
 /// `B^T d B` of one tile for all channels; coefficient `k` goes `k * stride` numbers behind the start of `out`.
