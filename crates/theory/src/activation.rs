@@ -167,7 +167,8 @@ impl Activation {
                 let plain = Activation::Softplus { beta: 1.0 };
                 Interval::new(plain.value(t.lo) / beta, plain.value(t.hi) / beta)
             }
-            _ => Interval::new(self.value(on.lo), self.value(on.hi)),
+            // A hull: in a very narrow interval rounding can turn the two ends around.
+            _ => Interval::point(self.value(on.lo)).hull(Interval::point(self.value(on.hi))),
         };
         let steps = match self {
             Activation::Softsign => 2,

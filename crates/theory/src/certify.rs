@@ -8,7 +8,7 @@ use crate::certificate::{Attempt, Certificate, Domain, Evidence, Metric, Scope, 
 use crate::closing::{diagonal_stability, log_jacobian, slope_interval, two_norm, weighted_sup};
 use crate::ibp::{self, Propagated};
 use crate::interval::Interval;
-use crate::map::{BadMap, Form, MapSpec};
+use crate::map::{BadMap, Form, MapSpec, SignStructure};
 use crate::operator::Operator;
 use crate::response::{Inputs, LEAST_SLOPE, Layer};
 use crate::round::{STATED_SLACK, gamma};
@@ -362,7 +362,15 @@ fn prove_by_form(map: &MapSpec, weights: &Operator, scope: &Scope) -> Result<Ver
     if y_min < 0.0 && map.needs_nonnegative_injection() {
         return Err(Attempt::new("form of the map", "a negative injection voids every proof by form", y_min));
     }
+    // What most training steps ask about: no form helps `s(W z)` with both signs in a row, and finding that out is quick.
+    if map.form == Form::Single && !map.absolute_weights && has_mixed_row(weights) {
+        return Err(Attempt::new("form of the map", SignStructure::Mixed.to_string(), f64::NAN));
+    }
     by_form::prove(map, &facts(map, weights), y_min)
+}
+
+fn has_mixed_row(weights: &Operator) -> bool {
+    weights.rows().any(|row| row.iter().any(|&w| w > 0.0) && row.iter().any(|&w| w < 0.0))
 }
 
 /// What the form of the map needs to know about the weights.

@@ -76,7 +76,8 @@ impl Scalar {
             s => s.value(u),
         };
         let range = self.activation.range();
-        let base = Interval::new(s(u.lo), s(u.hi)).widened(16);
+        // A hull: in a very narrow interval rounding can turn the two ends around.
+        let base = Interval::point(s(u.lo)).hull(Interval::point(s(u.hi))).widened(16);
         let base = base.intersect(range).unwrap_or(base) + Interval::point(self.shift);
         if self.power == 1.0 {
             base
