@@ -2,9 +2,8 @@
 
 use super::shape::{Geometry, neighbour};
 use crate::Padding;
-use crate::cpu::simd::SimdReal;
-
 use crate::cpu::buffer::Buffer;
+use crate::cpu::simd::SimdReal;
 
 /// `(height + 2) x (width + 2)` pixels, channels of all input planes together.
 #[derive(Clone, Debug, Default)]

@@ -219,20 +219,19 @@ fn load_turned(shape: &Shape, layout: &Layout, gy: &[f32], scratch: &mut Scratch
             (0..layout.pixel_tiles).flat_map(|p| (0..layout.out_tiles).map(move |o| (p, o)))
         {
             let mut rows = [[_mm512_setzero_si512(); SIDE]; 2];
-            for pair in 0..SIDE {
+            let from = output_tile * SIDE;
+            let count = SIDE.min(channels - from);
+            let [high_rows, low_rows] = &mut rows;
+            for (pair, (high_row, low_row)) in high_rows.iter_mut().zip(low_rows).enumerate() {
                 let column = pixel_tile * DEPTH + 2 * pair;
-                let from = output_tile * SIDE;
-                let count = SIDE.min(channels - from);
                 for (column, pixel) in (column..column + 2).zip(&mut scratch.pixels) {
+                    pixel[..SIDE].fill(0.0);
                     if column < shape.width {
                         pixel[..count].copy_from_slice(&gy[column * channels + from..][..count]);
-                        pixel[count..SIDE].fill(0.0);
-                    } else {
-                        pixel[..SIDE].fill(0.0);
                     }
                 }
                 let [left, right] = &scratch.pixels;
-                (rows[0][pair], rows[1][pair]) = split_pair(left, right);
+                (*high_row, *low_row) = split_pair(left, right);
             }
             let at = ((output_tile * shape.height + row) * layout.pixel_tiles + pixel_tile) * SIDE * DEPTH;
             for (rows, out) in rows.iter().zip([&mut high[at..], &mut low[at..]]) {
