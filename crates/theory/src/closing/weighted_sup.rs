@@ -18,10 +18,8 @@ pub(crate) fn ratios(operator: &Operator, slopes: &[f64], v: &[f64], image: &mut
     for ((image, &d), &v) in image.iter_mut().zip(slopes).zip(v) {
         let raw = d * *image;
         let ratio = (raw * up + under) / v;
-        // Not `max`: a ratio that is not a number must surface as failure.
-        if !(ratio <= largest) {
-            largest = ratio;
-        }
+        // `max` would drop a ratio that is not a number; it must surface as failure, and stay.
+        largest = if ratio.is_nan() { f64::INFINITY } else { largest.max(ratio) };
         least = least.min(raw / v);
         *image = raw;
     }
