@@ -230,13 +230,16 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
     }
 
     /// Chooses the step of the splitting solvers anew: where the computed factor of Peaceman-Rachford is least (a golden
-    /// section search over `ln t`), or `m / L^2` for forward-backward.
+    /// section search over `ln t`), or `m / L^2` for forward-backward. Does nothing if all steps are fixed.
     ///
     /// # Errors
     /// Parameters that are not finite.
     pub fn choose_step(&mut self) -> Result<()> {
         self.refresh()?;
         let Some(margin) = self.architecture.parametrisation.margin() else { return Ok(()) };
+        if !self.wants_step() {
+            return Ok(());
+        }
         if matches!(self.solver, Solver::ForwardBackward(_)) {
             let lipschitz = 1.0 + self.norm_bound();
             self.step = Some((margin / (lipschitz * lipschitz)).min(1.0));
@@ -300,11 +303,16 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         if let Some(workspace) = &mut self.workspace {
             load(&*self.device, &mut workspace.plan, &self.weights.arrays)?;
         }
-        let adjoint_wants = matches!(self.adjoint, Adjoint::Implicit { solver, .. } if solver.wants_step());
-        if self.step.is_none() && (self.solver.wants_step() || adjoint_wants) {
+        if self.step.is_none() && self.wants_step() {
             self.choose_step()?;
         }
         Ok(())
+    }
+
+    /// Whether a splitting is used whose step nobody fixed.
+    fn wants_step(&self) -> bool {
+        let adjoint_wants = matches!(self.adjoint, Adjoint::Implicit { solver, .. } if solver.wants_step());
+        self.solver.wants_step() || adjoint_wants
     }
 
     /// Makes room for batches of this many samples.

@@ -19,6 +19,9 @@ use crate::{
     Solver, Stopping,
 };
 
+/// Updates after which a splitting's step is chosen anew.
+const STEP_PERIOD: u64 = 200;
+
 /// What is between the injection and the batch norm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -369,6 +372,9 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
             CoreLayer::Equilibrium { layer, moments } => {
                 for (parameter, moments) in layer.parameters_mut().iter_mut().zip(moments) {
                     moments.step(&*device, adam, parameter)?;
+                }
+                if adam.step.is_multiple_of(STEP_PERIOD) {
+                    layer.choose_step()?;
                 }
             }
             CoreLayer::Explicit { affine, .. } => {
