@@ -31,7 +31,14 @@ pub trait Device<T: Real>: Send + Sync {
     fn load(&self, plan: &mut Self::Plan, weights: &[&Self::Array]) -> Result<()>;
 
     /// `out = F(z; y)`, one application.
-    fn apply(&self, plan: &mut Self::Plan, batch: usize, z: &Self::Array, y: &Self::Array, out: &mut Self::Array) -> Result<()>;
+    fn apply(
+        &self,
+        plan: &mut Self::Plan,
+        batch: usize,
+        z: &Self::Array,
+        y: &Self::Array,
+        out: &mut Self::Array,
+    ) -> Result<()>;
 
     /// Solves `z = F(z; y)` for each sample.
     #[allow(clippy::too_many_arguments)] // a solve has this many sides; a struct would only rename them

@@ -6,6 +6,9 @@
 //! (that is `subdeq-theory`); what it promises is that a sample's answer depends on that sample alone:
 //! the same bits in any batch, at any position, with any number of threads.
 
+// `!(x > 0.0)` is how a NaN is refused together with what is too small.
+#![allow(clippy::neg_cmp_op_on_partial_ord)]
+
 mod device;
 mod error;
 mod graph;
@@ -22,7 +25,7 @@ pub use cpu::Cpu;
 pub use device::Device;
 pub use error::{EngineError, Result};
 pub use graph::{GraphMap, GraphNorm};
-pub use map::{Activation, Form, Group, Injection, Map, Normalisation, Operator, Padding, PNorm};
+pub use map::{Activation, Form, Group, Injection, Map, Normalisation, Operator, PNorm, Padding};
 pub use network::Network;
 pub use ode::{OdeOutcome, OdeReport, OdeTolerance};
 pub use real::Real;

@@ -249,15 +249,21 @@ impl Map {
             positive("softplus beta", beta)?;
         }
         if !matches!(self.form, Form::Single) && self.injection == Injection::Inner {
-            return Err(EngineError::Invalid(format!("{:?} takes its injection outside the activation", self.form)));
+            return Err(EngineError::Invalid(format!(
+                "{:?} takes its injection outside the activation",
+                self.form
+            )));
         }
-        if let Some(Normalisation { norm: PNorm::P(p), .. }) = self.normalisation {
-            if !(p >= 1.0 && p.is_finite()) {
-                return Err(EngineError::Invalid(format!("the norm exponent must lie in [1, inf], got {p}")));
-            }
+        if let Some(Normalisation { norm: PNorm::P(p), .. }) = self.normalisation
+            && !(p >= 1.0 && p.is_finite())
+        {
+            return Err(EngineError::Invalid(format!("the norm exponent must lie in [1, inf], got {p}")));
         }
         if !(self.shift.is_finite() && self.base.is_finite()) {
-            return Err(EngineError::Invalid(format!("shift {} and base {} must be finite", self.shift, self.base)));
+            return Err(EngineError::Invalid(format!(
+                "shift {} and base {} must be finite",
+                self.shift, self.base
+            )));
         }
         Ok(())
     }

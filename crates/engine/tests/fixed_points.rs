@@ -54,7 +54,9 @@ fn contracting_maps_by_every_solver() {
             let expected = fixed_point(&problem, 1.0);
             for solver in SOLVERS {
                 let is_peaceman_rachford = matches!(solver, Solver::PeacemanRachford { .. });
-                if is_splitting(&solver) && !is_monotone(&map) || is_peaceman_rachford && !has_resolvent(&operator) {
+                if is_splitting(&solver) && !is_monotone(&map)
+                    || is_peaceman_rachford && !has_resolvent(&operator)
+                {
                     continue;
                 }
                 let (z, reports) = solve(&single, &problem, &solver, &stopping(1e-6, 2000));
@@ -79,7 +81,9 @@ fn monotone_maps_by_the_splittings() {
             let expected = fixed_point(&problem, 0.05);
             let peaceman_rachford = [0.4, 1.0, 2.5].map(|step| Solver::PeacemanRachford { step });
             let forward_backward = [Solver::ForwardBackward { step: 0.1 }];
-            for solver in peaceman_rachford.iter().filter(|_| has_resolvent(&operator)).chain(&forward_backward) {
+            for solver in
+                peaceman_rachford.iter().filter(|_| has_resolvent(&operator)).chain(&forward_backward)
+            {
                 let (z, reports) = solve(&single, &problem, solver, &stopping(1e-6, 5000));
                 assert!(reports.iter().all(|r| r.converged()), "{map:?} by {solver:?}: {reports:?}");
                 let error = relative_error(&z, &expected);

@@ -12,7 +12,10 @@ const STEP: f64 = 1e-5;
 
 /// Away from where a map has no derivative (ReLU at 0, the largest entry changing hands), differences tell the truth.
 fn close(name: &str, map: &Map, found: f64, expected: f64, size: f64) {
-    assert!((found - expected).abs() <= 1e-5 * size.max(1e-3), "{name} of {map:?}: {found} by the engine, {expected} by differences");
+    assert!(
+        (found - expected).abs() <= 1e-5 * size.max(1e-3),
+        "{name} of {map:?}: {found} by the engine, {expected} by differences"
+    );
 }
 
 /// `sum v F(z; y, W)` by the reference.
@@ -108,8 +111,12 @@ fn implicit_adjoint_of_every_map_and_solver() {
             let z = solution(&problem);
             let inner = |z: &[f64]| -> f64 { z.iter().zip(&v).map(|(z, v)| z * v).sum() };
             for solver in &solvers {
-                let splitting = matches!(solver, Solver::PeacemanRachford { .. } | Solver::ForwardBackward { .. });
-                if splitting && (!is_monotone(&map) || operator == CONV && matches!(solver, Solver::PeacemanRachford { .. })) {
+                let splitting =
+                    matches!(solver, Solver::PeacemanRachford { .. } | Solver::ForwardBackward { .. });
+                if splitting
+                    && (!is_monotone(&map)
+                        || operator == CONV && matches!(solver, Solver::PeacemanRachford { .. }))
+                {
                     continue;
                 }
                 let mut plan = cpu.plan(&map, BATCH).unwrap();
@@ -121,7 +128,8 @@ fn implicit_adjoint_of_every_map_and_solver() {
                 cpu.adjoint(&mut plan, BATCH, &za, &ya, &va, solver, &within, &mut g, &mut reports).unwrap();
                 assert!(reports.iter().all(|r| r.converged()), "{map:?} by {solver:?}: {reports:?}");
                 let mut gy = cpu.zeros(BATCH * map.injection_len());
-                let mut gw: Vec<_> = (0..problem.weights.len()).map(|k| cpu.zeros(map.weight_len(k))).collect();
+                let mut gw: Vec<_> =
+                    (0..problem.weights.len()).map(|k| cpu.zeros(map.weight_len(k))).collect();
                 let mut gradients: Vec<_> = gw.iter_mut().collect();
                 cpu.pullback(&mut plan, BATCH, &za, &ya, &g, None, &mut gy, &mut gradients).unwrap();
                 for i in [0, gy.len() / 2, gy.len() - 1] {
@@ -155,7 +163,8 @@ fn weight_gradients_are_added() {
     let len = DENSE.state_len();
     let mut plan = cpu.plan(&problem.map, BATCH).unwrap();
     load(&cpu, &mut plan, &problem);
-    let (z, y, v) = (cpu.upload(&vec![1.0; BATCH * len]), cpu.upload(&problem.y), cpu.upload(&vec![1.0; BATCH * len]));
+    let (z, y, v) =
+        (cpu.upload(&vec![1.0; BATCH * len]), cpu.upload(&problem.y), cpu.upload(&vec![1.0; BATCH * len]));
     let mut gy = cpu.zeros(BATCH * len);
     let mut gw = cpu.zeros(len * len);
     cpu.pullback(&mut plan, BATCH, &z, &y, &v, None, &mut gy, &mut [&mut gw]).unwrap();

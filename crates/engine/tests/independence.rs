@@ -7,20 +7,22 @@ use common::*;
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{Cpu, Device, Measure, Operator, Padding, SampleReport, Scope, Solver, Start, Stopping};
 
-const SOLVERS: [Solver; 3] = [
-    Solver::Picard,
-    Solver::Anderson { window: 4, ridge: 1e-6, mixing: 1.0 },
-    Solver::Broyden { memory: 6 },
-];
+const SOLVERS: [Solver; 3] =
+    [Solver::Picard, Solver::Anderson { window: 4, ridge: 1e-6, mixing: 1.0 }, Solver::Broyden { memory: 6 }];
 
 fn operators() -> [Operator; 3] {
-    [Operator::Dense { n: 37 }, CONV, Operator::Conv { channels: 5, height: 6, width: 4, padding: Padding::Circular }]
+    [
+        Operator::Dense { n: 37 },
+        CONV,
+        Operator::Conv { channels: 5, height: 6, width: 4, padding: Padding::Circular },
+    ]
 }
 
 /// Answers and implicit gradients of chosen samples of a problem, as bits.
 fn run(cpu: &Cpu<f32>, problem: &Problem, samples: &[usize], solver: &Solver) -> Vec<Vec<u32>> {
     let (len, injection) = (problem.map.operator.state_len(), problem.map.injection_len());
-    let y: Vec<f64> = samples.iter().flat_map(|&s| problem.y[s * injection..(s + 1) * injection].to_vec()).collect();
+    let y: Vec<f64> =
+        samples.iter().flat_map(|&s| problem.y[s * injection..(s + 1) * injection].to_vec()).collect();
     let part = Problem { y, batch: samples.len(), weights: problem.weights.clone(), map: problem.map };
     let mut plan = cpu.plan(&part.map, part.batch).unwrap();
     load(cpu, &mut plan, &part);
@@ -32,7 +34,9 @@ fn run(cpu: &Cpu<f32>, problem: &Problem, samples: &[usize], solver: &Solver) ->
     let v = z.clone();
     cpu.adjoint(&mut plan, part.batch, &z, &y, &v, solver, &stop, &mut g, &mut reports).unwrap();
     (0..part.batch)
-        .map(|s| z[s * len..(s + 1) * len].iter().chain(&g[s * len..(s + 1) * len]).map(|x| x.to_bits()).collect())
+        .map(|s| {
+            z[s * len..(s + 1) * len].iter().chain(&g[s * len..(s + 1) * len]).map(|x| x.to_bits()).collect()
+        })
         .collect()
 }
 
@@ -43,15 +47,23 @@ fn bits_do_not_depend_on_batch_order_or_threads() {
             let problem = contracting(map, 41, 17);
             let everyone: Vec<usize> = (0..41).collect();
             let solvers = SOLVERS.into_iter().chain(
-                [Solver::PeacemanRachford { step: 1.2 }].into_iter().filter(|_| is_monotone(&map) && operator != CONV),
+                [Solver::PeacemanRachford { step: 1.2 }]
+                    .into_iter()
+                    .filter(|_| is_monotone(&map) && operator != CONV),
             );
             for solver in solvers {
                 let expected = run(&Cpu::new(1).unwrap(), &problem, &everyone, &solver);
                 for threads in [2, 3] {
-                    assert_eq!(run(&Cpu::new(threads).unwrap(), &problem, &everyone, &solver), expected, "{map:?} {solver:?}");
+                    assert_eq!(
+                        run(&Cpu::new(threads).unwrap(), &problem, &everyone, &solver),
+                        expected,
+                        "{map:?} {solver:?}"
+                    );
                 }
                 let shuffled: Vec<usize> = (0..41).map(|i| i * 17 % 41).collect();
-                for (found, &sample) in run(&Cpu::new(2).unwrap(), &problem, &shuffled, &solver).iter().zip(&shuffled) {
+                for (found, &sample) in
+                    run(&Cpu::new(2).unwrap(), &problem, &shuffled, &solver).iter().zip(&shuffled)
+                {
                     assert_eq!(found, &expected[sample], "{map:?} by {solver:?}, shuffled");
                 }
                 let alone = run(&Cpu::new(1).unwrap(), &problem, &[23], &solver);
@@ -105,7 +117,12 @@ fn instruction_sets_agree() {
 fn whole_batch_rule() {
     let map = plain(DENSE);
     let problem = contracting(map, 37, 4);
-    let rule = Stopping { measure: Measure::Relative, tolerance: 1e-4, max_iterations: 100, scope: Scope::WholeBatch };
+    let rule = Stopping {
+        measure: Measure::Relative,
+        tolerance: 1e-4,
+        max_iterations: 100,
+        scope: Scope::WholeBatch,
+    };
     let mut iterations = Vec::new();
     for threads in [1, 2] {
         for solver in SOLVERS {

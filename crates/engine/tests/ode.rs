@@ -18,7 +18,8 @@ fn slope(operator: &Operator, w: &[f64], z: &[f64], tanh: bool) -> Vec<f64> {
 fn fine(operator: &Operator, w: &[f64], z: &[f64], tanh: bool) -> Vec<f64> {
     let (mut z, steps) = (z.to_vec(), 2000);
     let h = 1.0 / f64::from(steps);
-    let moved = |z: &[f64], k: &[f64], h: f64| -> Vec<f64> { z.iter().zip(k).map(|(z, k)| z + h * k).collect() };
+    let moved =
+        |z: &[f64], k: &[f64], h: f64| -> Vec<f64> { z.iter().zip(k).map(|(z, k)| z + h * k).collect() };
     for _ in 0..steps {
         let k1 = slope(operator, w, &z, tanh);
         let k2 = slope(operator, w, &moved(&z, &k1, h / 2.0), tanh);
@@ -52,14 +53,21 @@ fn agrees_with_a_fine_integration() {
             let mut end32 = single.zeros(batch * len);
             let start32 = single.upload(&common::convert::<f32>(&start));
             plan.integrate(&single, batch, &start32, &usual, &mut end32, &mut reports).unwrap();
-            assert!(reports.iter().all(|r| r.outcome == OdeOutcome::Finished && r.accepted < 60), "{reports:?}");
+            assert!(
+                reports.iter().all(|r| r.outcome == OdeOutcome::Finished && r.accepted < 60),
+                "{reports:?}"
+            );
             for sample in 0..batch {
                 let range = sample * len..(sample + 1) * len;
                 let expected = fine(&operator, &w, &start[range.clone()], tanh);
-                for ((found, single), expected) in end[range.clone()].iter().zip(&end32[range]).zip(expected) {
+                for ((found, single), expected) in end[range.clone()].iter().zip(&end32[range]).zip(expected)
+                {
                     // Where a ReLU switches, the classical method loses digits too.
                     let error = if tanh { 1e-9 } else { 1e-6 };
-                    assert!((found - expected).abs() < error, "{operator:?} {activation:?}: {found} {expected}");
+                    assert!(
+                        (found - expected).abs() < error,
+                        "{operator:?} {activation:?}: {found} {expected}"
+                    );
                     assert!((f64::from(*single) - expected).abs() < 1e-3 * expected.abs().max(1.0));
                 }
             }
@@ -106,7 +114,10 @@ fn gradient_agrees_with_differences() {
         plan.integrate_adjoint(&cpu, batch, &cpu.upload(&v), &mut gz, &mut gw).unwrap();
         for (of_weights, i, expected) in checks {
             let found = if of_weights { gw[i] } else { gz[i] };
-            assert!((found - expected).abs() < 1e-5 * expected.abs().max(0.1), "{operator:?}: {found} {expected}");
+            assert!(
+                (found - expected).abs() < 1e-5 * expected.abs().max(0.1),
+                "{operator:?}: {found} {expected}"
+            );
         }
     }
 }

@@ -5,8 +5,8 @@ mod common;
 use common::*;
 use subdeq_engine::cpu::CustomMap;
 use subdeq_engine::{
-    Activation, Cpu, Device, EngineError, Form, Group, Injection, Map, Measure, Normalisation, Operator, Outcome, PNorm,
-    SampleReport, Scope, Solver, Start, Stopping,
+    Activation, Cpu, Device, EngineError, Form, Group, Injection, Map, Measure, Normalisation, Operator,
+    Outcome, PNorm, SampleReport, Scope, Solver, Start, Stopping,
 };
 
 fn cpu() -> Cpu<f32> {
@@ -29,7 +29,8 @@ fn weights_and_inputs_must_be_finite() {
     y[25] = f32::NAN;
     let mut reports = [SampleReport::default(); 2];
     let stop = stopping(1e-3, 10);
-    let error = cpu.solve(&mut plan, 2, &y, &Solver::Picard, &stop, Start::Constant(1.0), &mut z, &mut reports);
+    let error =
+        cpu.solve(&mut plan, 2, &y, &Solver::Picard, &stop, Start::Constant(1.0), &mut z, &mut reports);
     assert!(matches!(error, Err(EngineError::NotFinite { what: "y", index: 25, .. })), "{error:?}");
     // A batch of one does not look at the second sample.
     cpu.solve(&mut plan, 1, &y, &Solver::Picard, &stop, Start::Constant(1.0), &mut z, &mut reports).unwrap();
@@ -43,19 +44,31 @@ fn shapes_must_fit() {
     let mut plan = cpu.plan(&plain(DENSE), 2).unwrap();
     let (y, mut z, mut reports) = (cpu.zeros(26), cpu.zeros(26), [SampleReport::default(); 2]);
     let stop = stopping(1e-3, 10);
-    let mut solve = |plan: &mut _, batch, y: &_, z: &mut _, reports: &mut [SampleReport]| {
+    let solve = |plan: &mut _, batch, y: &_, z: &mut _, reports: &mut [SampleReport]| {
         cpu.solve(plan, batch, y, &Solver::Picard, &stop, Start::Constant(1.0), z, reports)
     };
     let error = solve(&mut plan, 2, &y, &mut z, &mut reports).unwrap_err();
     assert!(error.to_string().contains("load"), "{error}");
-    assert!(matches!(cpu.load(&mut plan, &[&cpu.zeros(168)]), Err(EngineError::Length { needed: 169, found: 168, .. })));
+    assert!(matches!(
+        cpu.load(&mut plan, &[&cpu.zeros(168)]),
+        Err(EngineError::Length { needed: 169, found: 168, .. })
+    ));
     assert!(matches!(cpu.load(&mut plan, &[]), Err(EngineError::Invalid(_))));
     cpu.load(&mut plan, &[&cpu.zeros(169)]).unwrap();
     assert!(matches!(solve(&mut plan, 0, &y, &mut z, &mut reports), Err(EngineError::Invalid(_))));
     assert!(matches!(solve(&mut plan, 3, &y, &mut z, &mut reports), Err(EngineError::Invalid(_))));
-    assert!(matches!(solve(&mut plan, 2, &cpu.zeros(25), &mut z, &mut reports), Err(EngineError::Length { what: "y", .. })));
-    assert!(matches!(solve(&mut plan, 2, &y, &mut cpu.zeros(25), &mut reports), Err(EngineError::Length { what: "z", .. })));
-    assert!(matches!(solve(&mut plan, 2, &y, &mut z, &mut reports[..1]), Err(EngineError::Length { what: "reports", .. })));
+    assert!(matches!(
+        solve(&mut plan, 2, &cpu.zeros(25), &mut z, &mut reports),
+        Err(EngineError::Length { what: "y", .. })
+    ));
+    assert!(matches!(
+        solve(&mut plan, 2, &y, &mut cpu.zeros(25), &mut reports),
+        Err(EngineError::Length { what: "z", .. })
+    ));
+    assert!(matches!(
+        solve(&mut plan, 2, &y, &mut z, &mut reports[..1]),
+        Err(EngineError::Length { what: "reports", .. })
+    ));
     solve(&mut plan, 2, &y, &mut z, &mut reports).unwrap();
 }
 
@@ -82,7 +95,11 @@ fn solvers_that_do_not_fit_a_map() {
     refused(plain(DENSE), Solver::ForwardBackward { step: 1.5 }, Measure::Relative);
     refused(Map { form: Form::SplitSign, ..plain(DENSE) }, peaceman_rachford, Measure::Relative);
     refused(Map { power: 0.9, ..plain(DENSE) }, peaceman_rachford, Measure::Relative);
-    refused(Map { activation: Activation::LeakyRelu { slope: 1.5 }, ..plain(DENSE) }, peaceman_rachford, Measure::Relative);
+    refused(
+        Map { activation: Activation::LeakyRelu { slope: 1.5 }, ..plain(DENSE) },
+        peaceman_rachford,
+        Measure::Relative,
+    );
     refused(plain(DENSE), Solver::Anderson { window: 0, ridge: 0.0, mixing: 1.0 }, Measure::Relative);
     refused(plain(DENSE), Solver::Anderson { window: 3, ridge: -1.0, mixing: 1.0 }, Measure::Relative);
     refused(plain(DENSE), Solver::Broyden { memory: 0 }, Measure::Relative);
@@ -96,13 +113,27 @@ fn scalar(activation: Activation, w: f32, y: f32, solver: Solver, stopping: Stop
     cpu.load(&mut plan, &[&cpu.upload(&[w])]).unwrap();
     let mut z = cpu.zeros(1);
     let mut reports = [SampleReport::default()];
-    cpu.solve(&mut plan, 1, &cpu.upload(&[y]), &solver, &stopping, Start::Constant(1.0), &mut z, &mut reports).unwrap();
+    cpu.solve(
+        &mut plan,
+        1,
+        &cpu.upload(&[y]),
+        &solver,
+        &stopping,
+        Start::Constant(1.0),
+        &mut z,
+        &mut reports,
+    )
+    .unwrap();
     (z[0], reports[0])
 }
 
 #[test]
 fn diverging_maps_are_reported() {
-    let solvers = [Solver::Picard, Solver::Anderson { window: 3, ridge: 0.0, mixing: 1.0 }, Solver::Broyden { memory: 4 }];
+    let solvers = [
+        Solver::Picard,
+        Solver::Anderson { window: 3, ridge: 0.0, mixing: 1.0 },
+        Solver::Broyden { memory: 4 },
+    ];
     // z = 3 z + 1 from 1: Picard runs away; the accelerated methods know better (its fixed point is -1/2).
     let (_, report) = scalar(Activation::Identity, 3.0, 1.0, solvers[0], stopping(1e-4, 1000));
     assert_eq!(report.outcome, Outcome::NotFinite);
@@ -121,11 +152,16 @@ fn diverging_maps_are_reported() {
 fn a_tolerance_below_reach_is_reported() {
     for operator in [Operator::Dense { n: 40 }, CONV] {
         let problem = contracting(plain(operator), 3, 2);
-        for solver in [Solver::Picard, Solver::Anderson { window: 4, ridge: 1e-6, mixing: 1.0 }, Solver::Broyden { memory: 5 }] {
+        for solver in [
+            Solver::Picard,
+            Solver::Anderson { window: 4, ridge: 1e-6, mixing: 1.0 },
+            Solver::Broyden { memory: 5 },
+        ] {
             let (z, reports) = solve(&cpu(), &problem, &solver, &stopping(1e-12, 5000));
             // In f32 an iteration may also meet a fixed point of the rounded map, where the residual is 0.
             for report in &reports {
-                let met = report.outcome == Outcome::Stagnated || report.converged() && report.residual == 0.0;
+                let met =
+                    report.outcome == Outcome::Stagnated || report.converged() && report.residual == 0.0;
                 assert!(met && report.iterations < 500, "{operator:?} by {solver:?}: {report:?}");
             }
             assert!(relative_error(&z, &fixed_point(&problem, 1.0)) < 1e-5);
@@ -139,7 +175,12 @@ fn anderson_is_safeguarded() {
     let mut fewer = 0;
     for seed in 0..40 {
         let problem = contracting(Map { shift: 1.2, ..plain(DENSE) }, 1, seed);
-        let rule = Stopping { measure: Measure::Thompson, tolerance: 1e-5, max_iterations: 500, scope: Scope::PerSample };
+        let rule = Stopping {
+            measure: Measure::Thompson,
+            tolerance: 1e-5,
+            max_iterations: 500,
+            scope: Scope::PerSample,
+        };
         let anderson = Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 };
         let (_, picard) = solve(&cpu(), &problem, &Solver::Picard, &rule);
         let (_, report) = solve(&cpu(), &problem, &anderson, &rule);
@@ -174,11 +215,16 @@ fn custom_maps_run_by_the_same_solvers() {
     let cpu = Cpu::<f64>::new(2).unwrap();
     let (batch, len) = (5, 7);
     for scope in [Scope::PerSample, Scope::WholeBatch] {
-        for solver in [Solver::Picard, Solver::Anderson { window: 4, ridge: 1e-12, mixing: 1.0 }, Solver::Broyden { memory: 6 }] {
+        for solver in [
+            Solver::Picard,
+            Solver::Anderson { window: 4, ridge: 1e-12, mixing: 1.0 },
+            Solver::Broyden { memory: 6 },
+        ] {
             let rule = Stopping { measure: Measure::Sup, tolerance: 1e-12, max_iterations: 500, scope };
             let mut z = vec![0.0; batch * len];
             let mut reports = vec![SampleReport::default(); batch];
-            cpu.solve_custom(&Ring(len), batch, &solver, &rule, Start::Constant(0.3), &mut z, &mut reports).unwrap();
+            cpu.solve_custom(&Ring(len), batch, &solver, &rule, Start::Constant(0.3), &mut z, &mut reports)
+                .unwrap();
             assert!(reports.iter().all(|r| r.converged()), "{solver:?}: {reports:?}");
             let mut out = vec![0.0; len];
             for (sample, z) in z.chunks(len).enumerate() {
@@ -195,6 +241,14 @@ fn custom_maps_run_by_the_same_solvers() {
     }
     let rule = stopping(1e-6, 10);
     let splitting = Solver::PeacemanRachford { step: 1.0 };
-    let result = cpu.solve_custom(&Ring(3), 1, &splitting, &rule, Start::Given, &mut [0.0; 3], &mut [SampleReport::default()]);
+    let result = cpu.solve_custom(
+        &Ring(3),
+        1,
+        &splitting,
+        &rule,
+        Start::Given,
+        &mut [0.0; 3],
+        &mut [SampleReport::default()],
+    );
     assert!(matches!(result, Err(EngineError::Invalid(_))));
 }

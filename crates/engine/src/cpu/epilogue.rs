@@ -160,7 +160,12 @@ pub(crate) fn add<V: Lanes>(x: &mut [V::Elem], y: &[V::Elem]) {
 /// `out <- x * y`.
 #[inline(always)]
 pub(crate) fn multiply<V: Lanes>(x: &[V::Elem], y: &[V::Elem], out: &mut [V::Elem]) {
-    for_vectors!(V, out.len(), |at, count| put(get::<V>(x, at, count) * get::<V>(y, at, count), out, at, count));
+    for_vectors!(V, out.len(), |at, count| put(
+        get::<V>(x, at, count) * get::<V>(y, at, count),
+        out,
+        at,
+        count
+    ));
 }
 
 #[inline(always)]

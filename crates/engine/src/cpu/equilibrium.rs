@@ -1,10 +1,10 @@
 //! Equilibria on the CPU: the implementation of [`Device`].
 
+use crate::cpu::Cpu;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::packed::{check_finite, check_len};
-use crate::cpu::Cpu;
-use crate::cpu::pullback::Cotangents;
 use crate::cpu::plan::{Common, CpuPlan, Inputs, Prepared, Worker, check_solver};
+use crate::cpu::pullback::Cotangents;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Block, solve_block, solve_lockstep};
 use crate::{Device, EngineError, Map, Result, SampleReport, Scope, Solver, Start, Stopping};
@@ -237,7 +237,11 @@ impl Sizes {
         Ok(&array[..self.batch * self.state])
     }
 
-    fn states_mut<'a, T: SimdReal>(&self, what: &'static str, array: &'a mut Buffer<T>) -> Result<&'a mut [T]> {
+    fn states_mut<'a, T: SimdReal>(
+        &self,
+        what: &'static str,
+        array: &'a mut Buffer<T>,
+    ) -> Result<&'a mut [T]> {
         check_len(what, array.len(), self.batch * self.state)?;
         Ok(&mut array[..self.batch * self.state])
     }

@@ -47,7 +47,14 @@ impl<T: SimdReal> Linearisation<T> {
     }
 
     /// Linearises at `z` (with injection `y`) for the first `samples` samples of a block.
-    pub fn at(&mut self, packed: &Packed<T>, active: &[usize], z: &[T], y: &[T], scratch: &mut LinearScratch<T>) {
+    pub fn at(
+        &mut self,
+        packed: &Packed<T>,
+        active: &[usize],
+        z: &[T],
+        y: &[T],
+        scratch: &mut LinearScratch<T>,
+    ) {
         let Packed { isa, map, grouping, .. } = packed;
         let (len, planes) = (map.operator.state_len(), packed.planes());
         let Self { slopes, values, normalised, rows: [row0, row1], gains: gain_scratch, .. } = self;
@@ -127,7 +134,11 @@ impl<T: SimdReal> Linearisation<T> {
             for (plane, row) in self.rows.iter_mut().enumerate() {
                 let range = plane * len + offset..plane * len + offset + width;
                 gains.apply_transposed(plane, g, scratch, &mut row[..width]);
-                isa.dispatch(Multiply { x: &row[..width], y: &slopes[range.clone()], out: &mut q[range.clone()] });
+                isa.dispatch(Multiply {
+                    x: &row[..width],
+                    y: &slopes[range.clone()],
+                    out: &mut q[range.clone()],
+                });
             }
             for q in &mut q[len + offset..len + offset + width] {
                 *q = -*q;
@@ -142,7 +153,13 @@ impl<T: SimdReal> Linearisation<T> {
 }
 
 /// A row of one sample's injection.
-pub(crate) fn injected<'a, T>(map: &Map, y: &'a [T], sample: usize, offset: usize, width: usize) -> Injected<'a, T> {
+pub(crate) fn injected<'a, T>(
+    map: &Map,
+    y: &'a [T],
+    sample: usize,
+    offset: usize,
+    width: usize,
+) -> Injected<'a, T> {
     let len = map.operator.state_len();
     let y = &y[sample * map.injection_len()..][..map.injection_len()];
     let second = match map.form {

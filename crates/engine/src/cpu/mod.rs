@@ -2,10 +2,12 @@
 
 mod activation;
 mod buffer;
+mod custom;
 mod distance;
 mod epilogue;
 mod equilibrium;
 mod gains;
+pub mod graph;
 mod isa;
 mod linear;
 mod linearise;
@@ -14,10 +16,8 @@ mod ode;
 mod packed;
 mod plan;
 mod problem;
-mod pullback;
-mod custom;
 mod prox;
-pub mod graph;
+mod pullback;
 pub mod simd;
 mod solve;
 mod step;

@@ -19,7 +19,9 @@ impl Grouping {
             (Group::Sample, _) => None,
             (Group::Height, Operator::Conv { channels, width, .. }) => Some(channels * width),
             (Group::Height, Operator::Dense { .. }) => {
-                return Err(EngineError::Invalid("a dense state has no height to normalise over: use Group::Sample".into()));
+                return Err(EngineError::Invalid(
+                    "a dense state has no height to normalise over: use Group::Sample".into(),
+                ));
             }
         };
         Ok(Some(Self { norm: normalisation.norm, row }))
@@ -101,7 +103,8 @@ pub(crate) fn norm_gradient<V: Lanes>(grouping: Grouping, f: &[V::Elem], gradien
             let row = grouping.row.unwrap_or(1);
             for group in 0..row {
                 let members = || (group..f.len()).step_by(row);
-                let first = members().fold(group, |best, i| if f[i].abs() > f[best].abs() { i } else { best });
+                let first =
+                    members().fold(group, |best, i| if f[i].abs() > f[best].abs() { i } else { best });
                 gradient[first] = V::Elem::ONE.copysign(f[first]);
             }
         }
@@ -122,7 +125,8 @@ pub(crate) fn pull_back<V: Lanes>(
     match row {
         None => {
             let mut inner = V::zero();
-            for_vectors!(V, f.len(), |at, count| inner = get::<V>(f, at, count).fma(get::<V>(g, at, count), inner));
+            for_vectors!(V, f.len(), |at, count| inner =
+                get::<V>(f, at, count).fma(get::<V>(g, at, count), inner));
             let (inner, inverse) = (V::splat(inner.sum()), V::splat(inverse[0]));
             for_vectors!(V, f.len(), |at, count| project::<V>(g, gradient, at, count, inner, inverse));
         }

@@ -26,8 +26,8 @@ impl<T: SimdReal> Packed<T> {
         map.check()?;
         let planes = planes(map);
         let operator = &map.operator;
-        let gains = matches!(map.form, Form::Gains)
-            .then(|| Gains::new(isa, operator.units(), operator.state_len()));
+        let gains =
+            matches!(map.form, Form::Gains).then(|| Gains::new(isa, operator.units(), operator.state_len()));
         Ok(Self {
             isa,
             map: *map,
@@ -58,7 +58,8 @@ impl<T: SimdReal> Packed<T> {
         for (index, array) in weights.iter().enumerate() {
             check_len(WEIGHT_NAMES[index], array.len(), map.weight_len(index))?;
         }
-        let weights: Vec<&[T]> = weights.iter().enumerate().map(|(k, array)| &array[..map.weight_len(k)]).collect();
+        let weights: Vec<&[T]> =
+            weights.iter().enumerate().map(|(k, array)| &array[..map.weight_len(k)]).collect();
         for (index, array) in weights.iter().enumerate() {
             check_finite(self.isa, WEIGHT_NAMES[index], array)?;
         }

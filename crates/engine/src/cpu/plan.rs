@@ -8,7 +8,9 @@ use crate::cpu::isa::Isa;
 use crate::cpu::linear::{Linear, LinearScratch, is_circular};
 use crate::cpu::linearise::Linearisation;
 use crate::cpu::packed::Packed;
-use crate::cpu::problem::{Adjoint, AdjointScratch, Forward, ForwardScratch, Resolvent, Scheme, Splitting, Target};
+use crate::cpu::problem::{
+    Adjoint, AdjointScratch, Forward, ForwardScratch, Resolvent, Scheme, Splitting, Target,
+};
 use crate::cpu::prox::check_splitting;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Anderson, Broyden, Method, Picard, Workspace};
@@ -332,7 +334,13 @@ impl<T: SimdReal> Worker<T> {
     }
 
     /// The forward problem of a block, with its start in place. `z` holds the start, if it is given.
-    fn forward<'w>(&'w mut self, common: Common<'w, T>, y: &'w [T], start: Start, z: &[T]) -> Prepared<'w, T> {
+    fn forward<'w>(
+        &'w mut self,
+        common: Common<'w, T>,
+        y: &'w [T],
+        start: Start,
+        z: &[T],
+    ) -> Prepared<'w, T> {
         let Common { packed, splittings, solver, block } = common;
         let (isa, map, len) = (packed.isa, &packed.map, packed.map.operator.state_len());
         self.reserve(block);
@@ -366,17 +374,36 @@ impl<T: SimdReal> Worker<T> {
                 }
                 workspace.reserve(block, len);
                 workspace.iterates.image[..starts.len()].copy_from_slice(starts);
-                let resolvent = splittings.resolvent.as_ref().filter(|_| scheme_of(solver) == Scheme::PeacemanRachford);
+                let resolvent =
+                    splittings.resolvent.as_ref().filter(|_| scheme_of(solver) == Scheme::PeacemanRachford);
                 let (linear, scratch) = match (resolvent, scratch) {
                     (Some(resolvent), Some(scratch)) => {
-                        resolve_constant(&resolvent.forward, step, everyone, len, constant, solution, scratch);
+                        resolve_constant(
+                            &resolvent.forward,
+                            step,
+                            everyone,
+                            len,
+                            constant,
+                            solution,
+                            scratch,
+                        );
                         (&resolvent.forward, scratch)
                     }
                     _ => (&packed.forward, own),
                 };
                 let target = Target::Forward { activation: map.activation, offset };
                 let scheme = scheme_of(solver);
-                Step::Splitting(Splitting { isa, scheme, step, linear, scratch, constant, len, target, solution })
+                Step::Splitting(Splitting {
+                    isa,
+                    scheme,
+                    step,
+                    linear,
+                    scratch,
+                    constant,
+                    len,
+                    target,
+                    solution,
+                })
             }
             _ => {
                 workspace.reserve(block, len);
@@ -395,7 +422,9 @@ impl<T: SimdReal> Worker<T> {
         self.reserve(block);
         self.linearise(packed, z, y);
         let Self { workspace, methods, adjoint, splitting, fourier, everyone, .. } = self;
-        let Some(AdjointParts { linearisation, scratch, g, .. }) = adjoint else { unreachable!("just linearised") };
+        let Some(AdjointParts { linearisation, scratch, g, .. }) = adjoint else {
+            unreachable!("just linearised")
+        };
         let everyone = &everyone[..z.len() / len];
         let step = match (*solver, &splittings.fourier) {
             (Solver::PeacemanRachford { .. }, Some(operator)) => {
@@ -417,7 +446,8 @@ impl<T: SimdReal> Worker<T> {
                 for ((x, &d), &v) in workspace.iterates.image.iter_mut().zip(slopes).zip(v) {
                     *x = d * v;
                 }
-                let resolvent = splittings.resolvent.as_ref().filter(|_| scheme_of(solver) == Scheme::PeacemanRachford);
+                let resolvent =
+                    splittings.resolvent.as_ref().filter(|_| scheme_of(solver) == Scheme::PeacemanRachford);
                 let transposed = &mut scratch.linear;
                 let scheme = scheme_of(solver);
                 match (resolvent, own) {
@@ -426,14 +456,30 @@ impl<T: SimdReal> Worker<T> {
                         resolve_constant(linear, step, everyone, len, constant, solution, own);
                         let target = Target::Adjoint { slopes, v, packed, scratch: Some(transposed) };
                         Step::Splitting(Splitting {
-                            isa, scheme, step, linear, scratch: own, constant, len, target, solution,
+                            isa,
+                            scheme,
+                            step,
+                            linear,
+                            scratch: own,
+                            constant,
+                            len,
+                            target,
+                            solution,
                         })
                     }
                     _ => {
                         let target = Target::Adjoint { slopes, v, packed, scratch: None };
                         let linear = &packed.transposed;
                         Step::Splitting(Splitting {
-                            isa, scheme, step, linear, scratch: transposed, constant, len, target, solution,
+                            isa,
+                            scheme,
+                            step,
+                            linear,
+                            scratch: transposed,
+                            constant,
+                            len,
+                            target,
+                            solution,
                         })
                     }
                 }

@@ -14,7 +14,8 @@ pub(crate) const STEP_RANGE: std::ops::RangeInclusive<f64> = 1.0 / 64.0..=64.0;
 
 /// Refuses maps and steps for which the splittings make no sense.
 pub(crate) fn check_splitting(map: &Map, step: f64) -> Result<()> {
-    let refuse = |why: String| Err(EngineError::Invalid(format!("a splitting solver cannot run this map: {why}")));
+    let refuse =
+        |why: String| Err(EngineError::Invalid(format!("a splitting solver cannot run this map: {why}")));
     if !matches!(map.form, Form::Single) {
         return refuse(format!("its form must be Single, it is {:?}", map.form));
     }
@@ -176,10 +177,16 @@ mod tests {
                 Isa::detect().dispatch(Prox { activation, t, row: &mut single });
                 for ((&g, &z), &z32) in g.iter().zip(&double).zip(&single) {
                     let exact = by_bisection(s, t, g);
-                    assert!((z - exact).abs() < 1e-9 * (1.0 + exact.abs()), "{activation:?}, t = {t}, g = {g}: {z} {exact}");
+                    assert!(
+                        (z - exact).abs() < 1e-9 * (1.0 + exact.abs()),
+                        "{activation:?}, t = {t}, g = {g}: {z} {exact}"
+                    );
                     let from_single = by_bisection(s, t, f64::from(g as f32));
                     let error = (f64::from(z32) - from_single).abs();
-                    assert!(error < 4e-6 * (1.0 + from_single.abs()), "{activation:?}, t = {t}, g = {g} in f32: {z32} {from_single}");
+                    assert!(
+                        error < 4e-6 * (1.0 + from_single.abs()),
+                        "{activation:?}, t = {t}, g = {g} in f32: {z32} {from_single}"
+                    );
                 }
             }
         }

@@ -25,14 +25,25 @@ pub(super) struct Cotangents<'a, T> {
 
 impl<'a, T> Cotangents<'a, T> {
     /// The same for groups of `samples`, with `state` and `injection` numbers each.
-    fn chunks(self, samples: usize, state: usize, injection: usize) -> impl Iterator<Item = Cotangents<'a, T>> {
+    fn chunks(
+        self,
+        samples: usize,
+        state: usize,
+        injection: usize,
+    ) -> impl Iterator<Item = Cotangents<'a, T>> {
         let mut gz = self.gz.map(|gz| gz.chunks_mut(samples * state));
         self.z
             .chunks(samples * state)
             .zip(self.y.chunks(samples * injection))
             .zip(self.g.chunks(samples * state))
             .zip(self.gy.chunks_mut(samples * injection))
-            .map(move |(((z, y), g), gy)| Cotangents { z, y, g, gy, gz: gz.as_mut().and_then(Iterator::next) })
+            .map(move |(((z, y), g), gy)| Cotangents {
+                z,
+                y,
+                g,
+                gy,
+                gz: gz.as_mut().and_then(Iterator::next),
+            })
     }
 }
 
@@ -49,7 +60,8 @@ impl<T: SimdReal> Cpu<T> {
         let (state, injection) = (map.operator.state_len(), map.injection_len());
         let least = if matches!(map.operator, Operator::Dense { .. }) { DENSE_CHUNK } else { 1 };
         let chunk = batch.div_ceil(CHUNKS).max(least);
-        let block = plan.block(None, batch, self.threads);
+        // As for one thread: the blocks of a chunk are part of the order of the sum.
+        let block = plan.block(None, batch, 1);
         let CpuPlan { packed, workers, accumulators, .. } = plan;
         let len = accumulator_len(packed);
         accumulators.reserve_zeros(batch.div_ceil(chunk) * len);
@@ -106,10 +118,15 @@ fn pull_back_block<T: SimdReal>(
             for ((right, sign), gradient) in
                 [(a, T::ONE), (b, -T::ONE)].into_iter().zip(gains.chunks_exact_mut(units * units))
             {
-                outer_products(isa, OuterProducts { left: g, left_len: units, first: 0, right, width: units, gradient, sign });
+                outer_products(
+                    isa,
+                    OuterProducts { left: g, left_len: units, first: 0, right, width: units, gradient, sign },
+                );
             }
         }
-        if let (Linear::Conv(kernel), LinearScratch::Conv(scratch)) = (&packed.forward, &mut *gradient_scratch) {
+        if let (Linear::Conv(kernel), LinearScratch::Conv(scratch)) =
+            (&packed.forward, &mut *gradient_scratch)
+        {
             kernel.accumulate_gradient(&z[sample * len..][..len], q, scratch, operators);
         }
     }
@@ -117,7 +134,18 @@ fn pull_back_block<T: SimdReal>(
     if let Linear::Dense(_) = packed.forward {
         for (plane, gradient) in operators.chunks_exact_mut(len * len).enumerate() {
             let first = plane * len;
-            outer_products(isa, OuterProducts { left: q, left_len: q_len, first, right: z, width: len, gradient, sign: T::ONE });
+            outer_products(
+                isa,
+                OuterProducts {
+                    left: q,
+                    left_len: q_len,
+                    first,
+                    right: z,
+                    width: len,
+                    gradient,
+                    sign: T::ONE,
+                },
+            );
         }
     }
     if let Some(gz) = gz {

@@ -17,7 +17,8 @@ impl<T: SimdReal> Vectorised<T> for Dot<'_, T> {
         let mut total = 0.0;
         for (x, y) in self.x.chunks(CHUNK).zip(self.y.chunks(CHUNK)) {
             let mut sum = V::zero();
-            for_vectors!(V, x.len(), |at, count| sum = get::<V>(x, at, count).fma(get::<V>(y, at, count), sum));
+            for_vectors!(V, x.len(), |at, count| sum =
+                get::<V>(x, at, count).fma(get::<V>(y, at, count), sum));
             total += sum.sum().to_f64();
         }
         total

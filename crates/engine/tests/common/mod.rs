@@ -6,13 +6,14 @@ use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
 use subdeq_engine::cpu::simd::SimdReal;
 use subdeq_engine::{
-    Activation, Cpu, Device, Form, Group, Injection, Map, Measure, Normalisation, Operator, PNorm, Padding, SampleReport,
-    Scope, Solver, Start, Stopping,
+    Activation, Cpu, Device, Form, Group, Injection, Map, Measure, Normalisation, Operator, PNorm, Padding,
+    SampleReport, Scope, Solver, Start, Stopping,
 };
 
 pub const DENSE: Operator = Operator::Dense { n: 13 };
 pub const CONV: Operator = Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Zero };
-pub const CIRCULAR: Operator = Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Circular };
+pub const CIRCULAR: Operator =
+    Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Circular };
 
 pub const ACTIVATIONS: [Activation; 8] = [
     Activation::Tanh,
@@ -50,7 +51,14 @@ pub fn maps(operator: Operator) -> Vec<Map> {
     }
     // Powers need a positive base.
     maps.push(Map { base: 1.01, power: 0.999, shift: 0.0, ..base });
-    maps.push(Map { activation: Activation::Sigmoid, base: 0.3, power: 2.5, shift: 0.1, injection: Injection::Inner, ..base });
+    maps.push(Map {
+        activation: Activation::Sigmoid,
+        base: 0.3,
+        power: 2.5,
+        shift: 0.1,
+        injection: Injection::Inner,
+        ..base
+    });
     for activation in [Activation::Tanh, Activation::Softsign] {
         maps.push(Map { form: Form::SplitSign, activation, shift: 1.603, ..base });
         maps.push(Map { form: Form::Divisive { q: 0.7 }, activation, ..base });
@@ -59,8 +67,11 @@ pub fn maps(operator: Operator) -> Vec<Map> {
     maps.push(Map { form: Form::SplitSign, base: 1.3, power: 0.8, ..base });
     maps.push(Map { form: Form::Rational { q: 0.5 }, shift: 0.4, ..base });
     maps.push(Map { form: Form::PowerRatio { p: 0.4, e: 0.2 }, shift: 0.0, ..base });
-    let groups: &[Group] =
-        if matches!(operator, Operator::Dense { .. }) { &[Group::Sample] } else { &[Group::Sample, Group::Height] };
+    let groups: &[Group] = if matches!(operator, Operator::Dense { .. }) {
+        &[Group::Sample]
+    } else {
+        &[Group::Sample, Group::Height]
+    };
     for &group in groups {
         for norm in [PNorm::P(1.0), PNorm::P(2.0), PNorm::P(10.0), PNorm::Inf] {
             let normalisation = Some(Normalisation { norm, group });
@@ -96,7 +107,8 @@ pub fn random(rng: &mut ChaCha8Rng, len: usize, lo: f64, hi: f64) -> Vec<f64> {
 pub fn contracting(map: Map, batch: usize, seed: u64) -> Problem {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let fan = map.weight_len(map.form.weight_count() - 1) / map.operator.units();
-    let scale = 1.2 / (fan as f64).sqrt() * if matches!(map.activation, Activation::Tanh) { 0.8 } else { 0.5 };
+    let scale =
+        1.2 / (fan as f64).sqrt() * if matches!(map.activation, Activation::Tanh) { 0.8 } else { 0.5 };
     let weights = (0..map.form.weight_count())
         .map(|index| {
             // Two-operator forms take P, N >= 0; gains A, B are small.
@@ -179,7 +191,10 @@ pub fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let size = expected.iter().fold(0.0f64, |m, x| m.max(x.abs())).max(1e-300);
     // NaN must not pass for a small number.
-    found.iter().zip(expected).fold(0.0, |m, (a, b)| if (a - b).abs() <= m * size { m } else { (a - b).abs() / size })
+    found
+        .iter()
+        .zip(expected)
+        .fold(0.0, |m, (a, b)| if (a - b).abs() <= m * size { m } else { (a - b).abs() / size })
 }
 
 /// `F(z; y)` for one sample, written down as it is defined and sharing no code with the engine.
@@ -194,10 +209,17 @@ pub fn reference(problem: &Problem, sample: usize, z: &[f64]) -> Vec<f64> {
         Activation::Softsign => u / (1.0 + u.abs()),
         Activation::HardTanh { lo, hi } => u.clamp(lo, hi),
         Activation::Relu => u.max(0.0),
-        Activation::LeakyRelu { slope } => if u > 0.0 { u } else { slope * u },
+        Activation::LeakyRelu { slope } => {
+            if u > 0.0 {
+                u
+            } else {
+                slope * u
+            }
+        }
         Activation::Identity => u,
     };
-    let h = |u: f64| if map.base == 0.0 && map.power == 1.0 { s(u) } else { (s(u) + map.base).powf(map.power) };
+    let h =
+        |u: f64| if map.base == 0.0 && map.power == 1.0 { s(u) } else { (s(u) + map.base).powf(map.power) };
     let product = |k: usize| linear(&map.operator, &problem.weights[k], z);
     let f: Vec<f64> = match map.form {
         Form::Single => {
@@ -267,7 +289,8 @@ pub fn linear(operator: &Operator, w: &[f64], z: &[f64]) -> Vec<f64> {
                     for o in 0..c {
                         for dr in 0..3 {
                             for dc in 0..3 {
-                                let (mut rr, mut cc) = (r as isize + dr as isize - 1, col as isize + dc as isize - 1);
+                                let (mut rr, mut cc) =
+                                    (r as isize + dr as isize - 1, col as isize + dc as isize - 1);
                                 if padding == Padding::Circular {
                                     rr = rr.rem_euclid(height as isize);
                                     cc = cc.rem_euclid(width as isize);
@@ -303,7 +326,11 @@ pub fn fixed_point(problem: &Problem, damping: f64) -> Vec<f64> {
                 break;
             }
         }
-        assert!(residual < 1e-11, "the reference itself does not converge: {residual:e} for {:?}", problem.map);
+        assert!(
+            residual < 1e-11,
+            "the reference itself does not converge: {residual:e} for {:?}",
+            problem.map
+        );
         answers.extend(z);
     }
     answers

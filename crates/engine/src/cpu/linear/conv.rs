@@ -33,6 +33,9 @@ pub(crate) struct ConvScratch<T: SimdReal> {
     pub accuracy: Accuracy,
 }
 
+/// Receives bands of rows: `(offset in an image, band of the first output image, band of the second or nothing)`.
+pub(crate) type EmitBand<'a, T> = &'a mut dyn FnMut(usize, &mut [T], &mut [T]);
+
 /// A 3x3 convolution with packed weights.
 pub(crate) trait ConvKernel<T: SimdReal>: Send + Sync {
     /// Numbers in the input images of one sample.
@@ -48,13 +51,24 @@ pub(crate) trait ConvKernel<T: SimdReal>: Send + Sync {
     /// Convolves one sample: `images` holds its input images one after the other. Calls `emit(offset, u, w)` once for each
     /// band of rows of the output: `offset` is where the band begins in an image, `u` the band in the first output image, `w`
     /// in the second (empty if there is none). The bands may be overwritten.
-    fn rows(&self, images: &[T], scratch: &mut ConvScratch<T>, emit: &mut dyn FnMut(usize, &mut [T], &mut [T]));
+    fn rows(
+        &self,
+        images: &[T],
+        scratch: &mut ConvScratch<T>,
+        emit: EmitBand<T>,
+    );
 
     /// Length of a gradient accumulator, which has a layout of the kernel's own.
     fn gradient_len(&self) -> usize;
 
     /// Adds one sample's weight gradient: `images` as in `rows`, `gradients` the gradients for the output images.
-    fn accumulate_gradient(&self, images: &[T], gradients: &[T], scratch: &mut ConvScratch<T>, accumulator: &mut [T]);
+    fn accumulate_gradient(
+        &self,
+        images: &[T],
+        gradients: &[T],
+        scratch: &mut ConvScratch<T>,
+        accumulator: &mut [T],
+    );
 
     /// Adds an accumulator to the gradients of the weight blocks, in the order and layout of `pack`.
     fn unpack_gradient(&self, accumulator: &[T], blocks: &mut [&mut [T]]);

@@ -225,7 +225,8 @@ impl<T: SimdReal> Vectorised<T> for OuterProducts<'_, T> {
             let count = rows.len() / width;
             assert!(first + count <= left_len);
             for (vector, vectors) in panels::<V>(width.div_ceil(V::N)) {
-                let panel = OuterPanel { left, left_len, first, count, right, width, at: vector * V::N, sign };
+                let panel =
+                    OuterPanel { left, left_len, first, count, right, width, at: vector * V::N, sign };
                 match vectors {
                     1 => panel.add::<V, 1>(rows),
                     2 => panel.add::<V, 2>(rows),
@@ -263,8 +264,11 @@ impl<T: SimdReal> OuterPanel<'_, T> {
             let right = &right[self.at..];
             let mut vectors = [V::zero(); VECTORS];
             for v in 0..VECTORS {
-                vectors[v] =
-                    if v + 1 < VECTORS { V::load(&right[v * V::N..]) } else { get::<V>(right, v * V::N, tail) };
+                vectors[v] = if v + 1 < VECTORS {
+                    V::load(&right[v * V::N..])
+                } else {
+                    get::<V>(right, v * V::N, tail)
+                };
             }
             for (sums, &entry) in sums.iter_mut().zip(&entry) {
                 let x = V::splat(left[entry]);

@@ -56,9 +56,10 @@ impl<T: SimdReal> Linear<T> {
     pub fn new(isa: Isa, operator: &Operator, inputs: usize, outputs: usize) -> Self {
         match *operator {
             Operator::Dense { n } => Self::Dense(Dense::new(isa, n, inputs, outputs)),
-            Operator::Conv { channels, height, width, padding } => {
-                Self::Conv(crate::cpu::conv::kernel(isa, StackShape { height, width, channels, padding, inputs, outputs }))
-            }
+            Operator::Conv { channels, height, width, padding } => Self::Conv(crate::cpu::conv::kernel(
+                isa,
+                StackShape { height, width, channels, padding, inputs, outputs },
+            )),
         }
     }
 

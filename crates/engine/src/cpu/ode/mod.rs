@@ -9,12 +9,12 @@ mod tableau;
 
 use self::tableau::{A, ERROR, STAGES};
 use crate::cpu::Cpu;
-use crate::cpu::buffer::Buffer;
 use crate::cpu::activation::{activate, activate_with_slope};
+use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::linear::{Linear, LinearScratch, OuterProducts, outer_products};
-use crate::cpu::packed::{Packed, check_finite, check_len};
 use crate::cpu::linearise::Multiply;
+use crate::cpu::packed::{Packed, check_finite, check_len};
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::vector::add_scaled;
 use crate::ode::{OdeOutcome, OdeReport, OdeTolerance};
@@ -125,21 +125,35 @@ impl<T: SimdReal> Block<T> {
     fn set_stage(&mut self, packed: &Packed<T>, i: usize) {
         let len = packed.map.operator.state_len();
         let stage = &mut self.stages[i];
-        packed.forward.apply(&self.active, &self.points[i], &mut self.forward, &mut |sample, offset, row, _| {
-            packed.isa.dispatch(Activate { map: &packed.map, row });
-            stage[sample * len + offset..][..row.len()].copy_from_slice(row);
-        });
+        packed.forward.apply(
+            &self.active,
+            &self.points[i],
+            &mut self.forward,
+            &mut |sample, offset, row, _| {
+                packed.isa.dispatch(Activate { map: &packed.map, row });
+                stage[sample * len + offset..][..row.len()].copy_from_slice(row);
+            },
+        );
     }
 
     /// The same with the slopes.
     fn set_stage_and_slope(&mut self, packed: &Packed<T>, i: usize) {
         let len = packed.map.operator.state_len();
         let (stage, slope) = (&mut self.stages[i], &mut self.slopes[i]);
-        packed.forward.apply(&self.active, &self.points[i], &mut self.forward, &mut |sample, offset, row, _| {
-            let range = sample * len + offset..sample * len + offset + row.len();
-            packed.isa.dispatch(ActivateWithSlope { map: &packed.map, row, slope: &mut slope[range.clone()] });
-            stage[range].copy_from_slice(row);
-        });
+        packed.forward.apply(
+            &self.active,
+            &self.points[i],
+            &mut self.forward,
+            &mut |sample, offset, row, _| {
+                let range = sample * len + offset..sample * len + offset + row.len();
+                packed.isa.dispatch(ActivateWithSlope {
+                    map: &packed.map,
+                    row,
+                    slope: &mut slope[range.clone()],
+                });
+                stage[range].copy_from_slice(row);
+            },
+        );
     }
 
     /// The error estimate of a sample's step in units of what is allowed (root mean square).
@@ -157,12 +171,7 @@ impl<T: SimdReal> Block<T> {
     }
 
     /// Integrates a block from `start`; the answers go to `end`.
-    fn integrate(
-        &mut self,
-        packed: &Packed<T>,
-        tolerance: &OdeTolerance,
-        job: Job<'_, T>,
-    ) {
+    fn integrate(&mut self, packed: &Packed<T>, tolerance: &OdeTolerance, job: Job<'_, T>) {
         let Job { start, end, trajectories, reports } = job;
         let (isa, len) = (packed.isa, packed.map.operator.state_len());
         self.z[..start.len()].copy_from_slice(start);
@@ -273,7 +282,12 @@ impl<T: SimdReal> Block<T> {
                 for &sample in &self.active {
                     let range = sample * len..(sample + 1) * len;
                     stage[range.clone()].fill(T::ZERO);
-                    add_scaled(isa, b * self.clocks[sample].step, &gradient[range.clone()], &mut stage[range]);
+                    add_scaled(
+                        isa,
+                        b * self.clocks[sample].step,
+                        &gradient[range.clone()],
+                        &mut stage[range],
+                    );
                 }
             }
             for i in (0..STAGES).rev() {
@@ -509,7 +523,8 @@ impl<T: SimdReal> OdePlan<T> {
             .zip(trajectories.chunks(chunk))
             .zip(accumulators.chunks_mut(gradient_len));
         cpu.share(workers, queue, |worker, (((v, gradient), trajectories), accumulator)| {
-            let parts = v.chunks(block * len).zip(gradient.chunks_mut(block * len)).zip(trajectories.chunks(block));
+            let parts =
+                v.chunks(block * len).zip(gradient.chunks_mut(block * len)).zip(trajectories.chunks(block));
             for ((v, gradient), trajectories) in parts {
                 let trajectories = &trajectories[..v.len() / len];
                 worker.pull_back(packed, v, trajectories, gradient, accumulator);

@@ -15,15 +15,8 @@ pub(super) const A: [[f64; STAGES]; STAGES + 1] = [
 ];
 
 /// The solution of order 5 minus that of order 4, as a combination of the seven stages.
-pub(super) const ERROR: [f64; STAGES + 1] = [
-    71.0 / 57600.0,
-    0.0,
-    -71.0 / 16695.0,
-    71.0 / 1920.0,
-    -17253.0 / 339200.0,
-    22.0 / 525.0,
-    -1.0 / 40.0,
-];
+pub(super) const ERROR: [f64; STAGES + 1] =
+    [71.0 / 57600.0, 0.0, -71.0 / 16695.0, 71.0 / 1920.0, -17253.0 / 339200.0, 22.0 / 525.0, -1.0 / 40.0];
 
 #[cfg(test)]
 mod tests {
@@ -45,7 +38,10 @@ mod tests {
             let sum: f64 = (0..=STAGES).map(|j| ERROR[j] * c[j].powi(power)).sum();
             assert!(sum.abs() < 1e-15, "error estimate, order {}: {sum}", power + 1);
         }
-        let nested: f64 = (0..STAGES).flat_map(|i| (0..STAGES).map(move |j| (i, j))).map(|(i, j)| A[STAGES][i] * A[i][j] * c[j]).sum();
+        let nested: f64 = (0..STAGES)
+            .flat_map(|i| (0..STAGES).map(move |j| (i, j)))
+            .map(|(i, j)| A[STAGES][i] * A[i][j] * c[j])
+            .sum();
         assert!((nested - 1.0 / 6.0).abs() < 1e-14);
     }
 }

@@ -20,7 +20,8 @@ pub(crate) struct AdjointScratch<T: SimdReal> {
 
 impl<T: SimdReal> AdjointScratch<T> {
     pub fn new(packed: &Packed<T>, samples: usize) -> Self {
-        let whole = if Linearisation::is_rowwise(packed) { 0 } else { samples * packed.map.operator.state_len() };
+        let whole =
+            if Linearisation::is_rowwise(packed) { 0 } else { samples * packed.map.operator.state_len() };
         Self { linear: packed.transposed.scratch(), states: Buffer::zeros(whole) }
     }
 }
@@ -76,7 +77,11 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
                 for plane in 0..packed.planes() {
                     let range = plane * len + offset..plane * len + offset + g.len();
                     let argument = &argument[sample * q_len..][range.clone()];
-                    distances[sample].merge(isa.dispatch(DistanceRow { measure, argument, image: &q[range] }));
+                    distances[sample].merge(isa.dispatch(DistanceRow {
+                        measure,
+                        argument,
+                        image: &q[range],
+                    }));
                 }
             } else {
                 states[sample * len..][range].copy_from_slice(g);
@@ -89,7 +94,8 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
                 let q = &mut image[range.clone()];
                 linearisation.through_norm(packed, sample, g);
                 linearisation.row_of_q(packed, sample, 0, g, q);
-                distances[sample] = isa.dispatch(DistanceRow { measure, argument: &argument[range], image: q });
+                distances[sample] =
+                    isa.dispatch(DistanceRow { measure, argument: &argument[range], image: q });
             }
         }
     }

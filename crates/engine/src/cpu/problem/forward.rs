@@ -1,8 +1,9 @@
 //! `z = F(z; y)` for a block of samples.
 
+use crate::Map;
 use crate::Measure;
-use crate::cpu::buffer::Buffer;
 use crate::cpu::activation::activate;
+use crate::cpu::buffer::Buffer;
 use crate::cpu::conv::Accuracy;
 use crate::cpu::distance::{Distance, DistanceRow, distance_row};
 use crate::cpu::epilogue::{Injected, forward_row};
@@ -14,7 +15,6 @@ use crate::cpu::normalise::{Grouping, normalise};
 use crate::cpu::packed::Packed;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::FixedPointStep;
-use crate::Map;
 
 /// Memory of the forward problem; one per thread.
 pub(crate) struct ForwardScratch<T: SimdReal> {
@@ -62,7 +62,8 @@ impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
     ) {
         let Packed { isa, map, grouping, gains, .. } = self.packed;
         let len = map.operator.state_len();
-        let ForwardScratch { linear, gains: gain_scratch, rows: [row0, row1], inverse_norms } = &mut *self.scratch;
+        let ForwardScratch { linear, gains: gain_scratch, rows: [row0, row1], inverse_norms } =
+            &mut *self.scratch;
         for &sample in active {
             distances[sample] = Distance::EMPTY;
         }

@@ -53,7 +53,8 @@ fn invert(n: usize, a: &mut [f64]) -> Result<()> {
     let mut order: Vec<usize> = (0..n).collect();
     let mut pivot_row = vec![0.0; n];
     for k in 0..n {
-        let pivot = (k..n).fold(k, |best, i| if a[i * n + k].abs() > a[best * n + k].abs() { i } else { best });
+        let pivot =
+            (k..n).fold(k, |best, i| if a[i * n + k].abs() > a[best * n + k].abs() { i } else { best });
         let scale = a[pivot * n + k];
         if !(scale.abs() > 1e-12) {
             return Err(EngineError::Invalid(format!(
@@ -165,7 +166,12 @@ impl<T: SimdReal> FixedPointStep<T> for Splitting<'_, T> {
                 x: &argument[range.clone()],
                 reflect: true,
             };
-            self.isa.dispatch(Step { task, out: &mut image[range], measure, distance: &mut distances[sample] });
+            self.isa.dispatch(Step {
+                task,
+                out: &mut image[range],
+                measure,
+                distance: &mut distances[sample],
+            });
         });
     }
 
@@ -200,7 +206,11 @@ impl<T: SimdReal> FixedPointStep<T> for Splitting<'_, T> {
             Target::Forward { offset, .. } => {
                 for &sample in done {
                     let range = sample * len..(sample + 1) * len;
-                    for ((z, &e), &b) in answers[range.clone()].iter_mut().zip(&self.solution[range.clone()]).zip(&offset[range]) {
+                    for ((z, &e), &b) in answers[range.clone()]
+                        .iter_mut()
+                        .zip(&self.solution[range.clone()])
+                        .zip(&offset[range])
+                    {
                         *z = e + b;
                     }
                 }
@@ -248,7 +258,8 @@ impl<T: SimdReal> Row<'_, T> {
         let step = V::constant(self.step);
         let Self { scheme, row, constant, x, .. } = self;
         for_vectors!(V, len, |at, count| {
-            let (x, linear) = (get::<V>(x, at, count), get::<V>(row, at, count) + get::<V>(constant, at, count));
+            let (x, linear) =
+                (get::<V>(x, at, count), get::<V>(row, at, count) + get::<V>(constant, at, count));
             let g = match scheme {
                 Scheme::PeacemanRachford => linear + linear - x,
                 Scheme::ForwardBackward => step.fma(linear - x, x),

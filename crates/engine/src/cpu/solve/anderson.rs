@@ -45,8 +45,13 @@ struct History {
 }
 
 impl History {
-    const NONE: History =
-        History { count: 0, newest: 0, residual: f64::INFINITY, distance: Distance::EMPTY, accelerated: false };
+    const NONE: History = History {
+        count: 0,
+        newest: 0,
+        residual: f64::INFINITY,
+        distance: Distance::EMPTY,
+        accelerated: false,
+    };
 }
 
 impl<T: SimdReal> Anderson<T> {
@@ -130,7 +135,8 @@ impl<T: SimdReal> Anderson<T> {
             gram[next * self.window + slot] = product;
             gram[slot * self.window + next] = product;
         }
-        self.histories[sample] = History { count, newest: next, residual, distance: *distance, accelerated: false };
+        self.histories[sample] =
+            History { count, newest: next, residual, distance: *distance, accelerated: false };
     }
 }
 
@@ -163,7 +169,12 @@ impl<T: SimdReal> Method<T> for Anderson<T> {
         step.step(active, &iterates.argument, &mut iterates.image, measure, distances);
         for &sample in active {
             let range = sample * len..(sample + 1) * len;
-            self.judge(sample, &iterates.argument[range.clone()], &mut iterates.image[range], &mut distances[sample]);
+            self.judge(
+                sample,
+                &iterates.argument[range.clone()],
+                &mut iterates.image[range],
+                &mut distances[sample],
+            );
         }
     }
 }
@@ -212,8 +223,8 @@ impl Weights {
             let known: f64 = (i + 1..count).map(|k| factor[k * count + i] * solution[k]).sum();
             solution[i] = (solution[i] - known) / factor[i * count + i];
         }
-        for i in 0..count {
-            solution[i] *= scale(i);
+        for (i, weight) in solution[..count].iter_mut().enumerate() {
+            *weight *= scale(i);
         }
         let total: f64 = solution[..count].iter().sum();
         if !total.is_normal() {

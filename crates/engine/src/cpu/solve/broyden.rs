@@ -132,7 +132,9 @@ impl<T: SimdReal> Broyden<T> {
         v.fill(T::ZERO);
         add_scaled(isa, -1.0, &self.changed, u);
         add_scaled(isa, -1.0, &self.moved, v);
-        let old = old_left[first..].chunks_exact(self.state_len).zip(old_right[first..].chunks_exact(self.state_len));
+        let old = old_left[first..]
+            .chunks_exact(self.state_len)
+            .zip(old_right[first..].chunks_exact(self.state_len));
         for (left, right) in old {
             add_scaled(isa, dot(isa, right, &self.changed), left, u);
             add_scaled(isa, dot(isa, left, &self.moved), right, v);
@@ -182,7 +184,12 @@ impl<T: SimdReal> Method<T> for Broyden<T> {
         step.step(active, &iterates.argument, &mut iterates.image, measure, distances);
         for &sample in active {
             let range = sample * len..(sample + 1) * len;
-            self.judge(sample, &iterates.argument[range.clone()], &mut iterates.image[range], &mut distances[sample]);
+            self.judge(
+                sample,
+                &iterates.argument[range.clone()],
+                &mut iterates.image[range],
+                &mut distances[sample],
+            );
         }
     }
 }
