@@ -37,7 +37,7 @@ fn matrix(layout: Layout) {
         } else {
             solvers.push(Picard.into());
         }
-        let mut layer: Equilibrium<f32, Cpu<f32>> =
+        let layer: Equilibrium<f32, Cpu<f32>> =
             builder(layout).map(map.clone()).build_on(cpu::<f32>(), &mut rng(7)).unwrap();
         let y = injections(layer.map().injection_len(), 3);
         let single: Vec<f32> = y.iter().map(|&y| y as f32).collect();
