@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use subdeq::graph::{Csr, GraphConfig, GraphModel, GraphProblem, GraphSplit, normalised_adjacency, train_graph};
+use subdeq::graph::{
+    Csr, GraphConfig, GraphModel, GraphProblem, GraphSplit, normalised_adjacency, train_graph,
+};
 
 const FEATURES: usize = 1425;
 const ENTRIES_PER_NODE: f64 = 38.8;
@@ -20,7 +22,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let hyperedges = match arguments.first() {
         Some(file) => read(&std::fs::read_to_string(file)?)?,
-        None => (0..22_363).map(|_| (0..rng.random_range(2..10)).map(|_| rng.random_range(0..41_302)).collect()).collect(),
+        None => (0..22_363)
+            .map(|_| (0..rng.random_range(2..10)).map(|_| rng.random_range(0..41_302)).collect())
+            .collect(),
     };
     let nodes = hyperedges.iter().flatten().max().map_or(0, |&node: &u32| node as usize + 1);
     let mut edges = Vec::new();
@@ -31,12 +35,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut features = Csr { rows: nodes, cols: FEATURES, starts: vec![0], columns: vec![], values: vec![] };
     for _ in 0..nodes {
-        features.columns.extend((0..FEATURES as u32).filter(|_| rng.random_bool(ENTRIES_PER_NODE / FEATURES as f64)));
+        features
+            .columns
+            .extend((0..FEATURES as u32).filter(|_| rng.random_bool(ENTRIES_PER_NODE / FEATURES as f64)));
         features.starts.push(features.columns.len());
     }
     features.values = vec![1.0; features.columns.len()];
     let labels = (0..nodes).map(|_| rng.random_range(0..CLASSES)).collect();
-    let problem = GraphProblem::new(normalised_adjacency(nodes, &edges)?, features, labels, CLASSES as usize)?;
+    let problem =
+        GraphProblem::new(normalised_adjacency(nodes, &edges)?, features, labels, CLASSES as usize)?;
     println!(
         "{nodes} nodes, {} entries, {} feature entries, {threads} threads",
         problem.adjacency().columns.len(),
@@ -47,7 +54,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (validation, test) = rest.split_at(rest.len() / 2);
     let split = GraphSplit { train: train.into(), validation: validation.into(), test: test.into() };
     for name in GraphModel::NAMES {
-        for (form, model) in [("release", GraphModel::release(name, 0.1)?), ("paper", GraphModel::paper(name, 0.1)?)] {
+        for (form, model) in
+            [("release", GraphModel::release(name, 0.1)?), ("paper", GraphModel::paper(name, 0.1)?)]
+        {
             let config = GraphConfig { threads, epochs: 12, ..GraphConfig::new(model) };
             let mut last = Instant::now();
             let mut times = Vec::new();
@@ -55,7 +64,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 times.push(last.elapsed().as_secs_f64() * 1e3);
                 last = Instant::now();
             })?;
-            let iterations = run.epochs.last().map(|epoch| (epoch.solve_iterations, epoch.adjoint_iterations));
+            let iterations =
+                run.epochs.last().map(|epoch| (epoch.solve_iterations, epoch.adjoint_iterations));
             times.remove(0);
             times.sort_by(f64::total_cmp);
             println!(
@@ -77,7 +87,11 @@ fn read(text: &str) -> Result<Vec<Vec<u32>>, Box<dyn std::error::Error>> {
             Ok(nodes) if nodes.iter().all(|&node| node > 0) => {
                 hyperedges.push(nodes.into_iter().map(|node| node - 1).collect());
             }
-            _ => return Err(format!("line {}: `{line}` is not a list of node numbers from 1", number + 1).into()),
+            _ => {
+                return Err(
+                    format!("line {}: `{line}` is not a list of node numbers from 1", number + 1).into()
+                );
+            }
         }
     }
     Ok(hyperedges)

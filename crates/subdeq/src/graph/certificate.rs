@@ -78,7 +78,9 @@ impl GraphModel {
             InjectionBound::Nonnegative => by_form::prove(&map, &facts, 0.0),
             InjectionBound::AtLeast(bound) if bound >= 0.0 => by_form::prove(&map, &facts, bound),
             InjectionBound::AtLeast(bound) => self.above_threshold(&map, &facts, -bound),
-            InjectionBound::Any => Err(refusal("the injection may be negative, which voids every proof by form")),
+            InjectionBound::Any => {
+                Err(refusal("the injection may be negative, which voids every proof by form"))
+            }
         };
         let verdict = by_form.or_else(|refused| by_form::graph_propagation(&map, &facts).ok_or(refused));
         let verdict = verdict.unwrap_or_else(|refused| Verdict::Unproven {
@@ -113,7 +115,10 @@ impl GraphModel {
                     Some(_) => (Theorem::NormalisedMonotone, Metric::Hilbert, degree),
                 };
                 if !factor.is_contraction() {
-                    return Err(refusal(format!("the factor is {:.6}, which is not below one", factor.bound())));
+                    return Err(refusal(format!(
+                        "the factor is {:.6}, which is not below one",
+                        factor.bound()
+                    )));
                 }
                 Ok(Verdict::Proven {
                     theorem,
@@ -133,7 +138,8 @@ fn refusal(outcome: impl Into<String>) -> Attempt {
 }
 
 fn too_deep(map: &MapSpec, theta: f64) -> Attempt {
-    let outcome = format!("the injection takes up to {theta:.6}, the shift {} gives too little back", map.shift);
+    let outcome =
+        format!("the injection takes up to {theta:.6}, the shift {} gives too little back", map.shift);
     Attempt::new("proof by form", outcome, theta)
 }
 
@@ -156,15 +162,24 @@ fn two_norm(adjacency: &Csr<f32>) -> f64 {
     // A row's sum of n products of n positive numbers is off by at most n + 1 roundings.
     let longest = (0..adjacency.rows).map(|row| entries(row).len()).max().unwrap_or(0);
     let transposed = adjacency.transposed();
-    let longest = (0..transposed.rows).map(|i| transposed.starts[i + 1] - transposed.starts[i]).fold(longest, usize::max);
+    let longest = (0..transposed.rows)
+        .map(|i| transposed.starts[i + 1] - transposed.starts[i])
+        .fold(longest, usize::max);
     let slack = 1.0 + 4.0 * (longest as f64 + 4.0) * f64::EPSILON;
     let product = |matrix: &Csr<f32>, x: &[f64]| -> Vec<f64> {
-        let row = |i: usize| (matrix.starts[i]..matrix.starts[i + 1]).map(|k| f64::from(matrix.values[k]) * x[matrix.columns[k] as usize]).sum();
+        let row = |i: usize| {
+            (matrix.starts[i]..matrix.starts[i + 1])
+                .map(|k| f64::from(matrix.values[k]) * x[matrix.columns[k] as usize])
+                .sum()
+        };
         (0..matrix.rows).map(row).collect()
     };
-    let ratio = |above: &[f64], below: &[f64]| above.iter().zip(below).map(|(a, b)| a / b).fold(0.0, f64::max);
-    let positive = |x: Vec<f64>| -> Vec<f64> { x.into_iter().map(|x| if x > 0.0 { x } else { 1.0 }).collect() };
-    let mut x: Vec<f64> = positive((0..adjacency.rows).map(|row| (entries(row).len() as f64).sqrt()).collect());
+    let ratio =
+        |above: &[f64], below: &[f64]| above.iter().zip(below).map(|(a, b)| a / b).fold(0.0, f64::max);
+    let positive =
+        |x: Vec<f64>| -> Vec<f64> { x.into_iter().map(|x| if x > 0.0 { x } else { 1.0 }).collect() };
+    let mut x: Vec<f64> =
+        positive((0..adjacency.rows).map(|row| (entries(row).len() as f64).sqrt()).collect());
     let mut y = x.clone();
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
@@ -191,7 +206,8 @@ mod tests {
 
     #[test]
     fn factors_of_the_theory() {
-        let factor = |name: &str| GraphModel::paper(name, 0.1).unwrap().certify(&star()).unwrap().factor().unwrap();
+        let factor =
+            |name: &str| GraphModel::paper(name, 0.1).unwrap().certify(&star()).unwrap().factor().unwrap();
         for name in ["appnp-tanh", "appnp-tanh-2", "appnp-normalized-tanh", "appnp-normalized-tanh-2"] {
             assert!((factor(name) - 0.246994).abs() < 1e-6, "{name}: {}", factor(name));
         }

@@ -50,7 +50,11 @@ impl GraphClassifier {
         Ok(Prediction {
             classes: (0..problem.nodes()).map(|node| largest(passes.state().row(node))).collect(),
             state: passes.state().to_rows(),
-            smallest_injection: passes.injection.to_rows().into_iter().fold(f64::INFINITY, |a, b| a.min(b.into())),
+            smallest_injection: passes
+                .injection
+                .to_rows()
+                .into_iter()
+                .fold(f64::INFINITY, |a, b| a.min(b.into())),
             report,
         })
     }
@@ -58,7 +62,10 @@ impl GraphClassifier {
 
 /// The first of the largest entries.
 pub(super) fn largest(row: &[f32]) -> u32 {
-    let best = row.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (k, &x)| if x > best.1 { (k, x) } else { best });
+    let best = row
+        .iter()
+        .enumerate()
+        .fold((0, f32::NEG_INFINITY), |best, (k, &x)| if x > best.1 { (k, x) } else { best });
     best.0 as u32
 }
 
@@ -127,7 +134,13 @@ impl Passes {
                 return Ok(None);
             }
             GraphMode::Equilibrium { solver: GraphSolver::ConjugateGradient, tolerance, max_iterations } => {
-                self.propagation.solve_linear(&edges, &self.injection, tolerance, max_iterations, &mut self.state)?
+                self.propagation.solve_linear(
+                    &edges,
+                    &self.injection,
+                    tolerance,
+                    max_iterations,
+                    &mut self.state,
+                )?
             }
             GraphMode::Equilibrium { solver, tolerance, max_iterations } => {
                 let (solver, stopping) = (engine_solver(solver), stopping(tolerance, max_iterations));

@@ -153,14 +153,18 @@ impl GraphModel {
     pub(super) fn check(&self) -> Result<()> {
         self.map.check()?;
         match self.mode {
-            GraphMode::Unrolled { steps: 0 } => Err(Error::invalid("an unrolled propagation needs at least one step")),
+            GraphMode::Unrolled { steps: 0 } => {
+                Err(Error::invalid("an unrolled propagation needs at least one step"))
+            }
             GraphMode::Equilibrium { tolerance, .. } if !(tolerance > 0.0 && tolerance < 1.0) => {
                 Err(Error::invalid(format!("the tolerance must lie between 0 and 1, got {tolerance}")))
             }
             GraphMode::Equilibrium { max_iterations: 0, .. } => {
                 Err(Error::invalid("a solve needs at least one iteration"))
             }
-            GraphMode::Equilibrium { solver: GraphSolver::ConjugateGradient, .. } if !self.map.is_linear() => {
+            GraphMode::Equilibrium { solver: GraphSolver::ConjugateGradient, .. }
+                if !self.map.is_linear() =>
+            {
                 Err(Error::invalid(format!(
                     "conjugate gradients solve linear propagation only, `{}` is not linear: use Picard iteration",
                     self.name
@@ -169,7 +173,6 @@ impl GraphModel {
             _ => Ok(()),
         }
     }
-
 }
 
 fn map(

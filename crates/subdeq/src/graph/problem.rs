@@ -28,7 +28,9 @@ impl GraphProblem {
         }
         for (what, found) in [("rows of features", features.rows), ("labels", labels.len())] {
             if found != nodes {
-                return Err(Error::invalid(format!("the graph has {nodes} nodes, but there are {found} {what}")));
+                return Err(Error::invalid(format!(
+                    "the graph has {nodes} nodes, but there are {found} {what}"
+                )));
             }
         }
         if let Some(node) = labels.iter().position(|&label| label as usize >= classes) {
@@ -93,10 +95,14 @@ impl GraphSplit {
             }
             for &node in part {
                 let Some(taken) = part_of.get_mut(node as usize) else {
-                    return Err(Error::invalid(format!("{name} node {node} does not exist: there are {nodes} nodes")));
+                    return Err(Error::invalid(format!(
+                        "{name} node {node} does not exist: there are {nodes} nodes"
+                    )));
                 };
                 if let Some(other) = taken.replace(name) {
-                    return Err(Error::invalid(format!("node {node} is listed twice: as {other} and as {name} node")));
+                    return Err(Error::invalid(format!(
+                        "node {node} is listed twice: as {other} and as {name} node"
+                    )));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use rand::{Rng, SeedableRng};
+use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use subdeq_engine::Network;
@@ -67,16 +67,16 @@ impl GraphConfig {
 
     fn check(&self, certificate: &GraphCertificate) -> Result<()> {
         self.model.check()?;
-        for (name, rate) in [
-            ("feature", self.feature_dropout),
-            ("hidden", self.hidden_dropout),
-            ("edge", self.edge_dropout),
-        ] {
+        for (name, rate) in
+            [("feature", self.feature_dropout), ("hidden", self.hidden_dropout), ("edge", self.edge_dropout)]
+        {
             if !(0.0..1.0).contains(&rate) {
                 return Err(Error::invalid(format!("the {name} dropout must lie in [0, 1), got {rate}")));
             }
         }
-        for (name, value) in [("learning rate", self.rate), ("penalty", self.penalty), ("weight decay", self.weight_decay)] {
+        for (name, value) in
+            [("learning rate", self.rate), ("penalty", self.penalty), ("weight decay", self.weight_decay)]
+        {
             if !(value >= 0.0 && value.is_finite()) {
                 return Err(Error::invalid(format!("the {name} must be a finite number >= 0, got {value}")));
             }
@@ -84,7 +84,8 @@ impl GraphConfig {
         if self.hidden == 0 || self.epochs == 0 {
             return Err(Error::invalid("training needs at least one hidden unit and one epoch"));
         }
-        let by_norm = matches!(certificate.verdict, Verdict::Proven { theorem: Theorem::GraphPropagation, .. });
+        let by_norm =
+            matches!(certificate.verdict, Verdict::Proven { theorem: Theorem::GraphPropagation, .. });
         if self.model.mode_is_equilibrium() && by_norm && self.edge_dropout > 0.0 {
             return Err(Error::invalid(format!(
                 "edge dropout {} scales the remaining entries by {}, so that the matrix may have a norm above one and \
@@ -178,7 +179,10 @@ pub fn train_graph(
             test_accuracy: best.test,
             solve_iterations: step.solve.map_or(0, |report| report.iterations),
             adjoint_iterations: step.adjoint.map_or(0, |report| report.iterations),
-            converged: reports.iter().flatten().all(|report| report.outcome != subdeq_engine::Outcome::IterationLimit),
+            converged: reports
+                .iter()
+                .flatten()
+                .all(|report| report.outcome != subdeq_engine::Outcome::IterationLimit),
         };
         progress(&record);
         epochs.push(record);
@@ -242,7 +246,8 @@ impl<'a> Training<'a> {
         let Self { problem, config, passes, weights, gradient, .. } = self;
         let dropout = step_dropout(config, number);
         let solve = passes.forward(problem, weights, Some(dropout))?;
-        let loss = cross_entropy(passes.state(), &problem.labels, &self.split.train, &mut self.state_gradient);
+        let loss =
+            cross_entropy(passes.state(), &problem.labels, &self.split.train, &mut self.state_gradient);
         let adjoint = passes.backward(problem, weights, Some(dropout), &self.state_gradient, gradient)?;
         let penalty = config.penalty as f32;
         let mut squares = 0.0;
@@ -255,14 +260,24 @@ impl<'a> Training<'a> {
         let adam = Adam::new(config.rate, config.weight_decay, number);
         let [means, squared] = &mut self.moments;
         let arrays = weights.arrays_mut().into_iter().zip(gradient.arrays());
-        for ((weight, gradient), (mean, square)) in arrays.zip(means.arrays_mut().into_iter().zip(squared.arrays_mut())) {
-            passes.cpu.adam(&adam, weight.array_mut(), gradient.array(), mean.array_mut(), square.array_mut())?;
+        for ((weight, gradient), (mean, square)) in
+            arrays.zip(means.arrays_mut().into_iter().zip(squared.arrays_mut()))
+        {
+            passes.cpu.adam(
+                &adam,
+                weight.array_mut(),
+                gradient.array(),
+                mean.array_mut(),
+                square.array_mut(),
+            )?;
         }
         Ok(StepOutcome { loss: loss + config.penalty * squares, solve, adjoint })
     }
 
     fn accuracy(&self, nodes: &[u32]) -> f64 {
-        let right = |&&node: &&u32| largest(self.passes.state().row(node as usize)) == self.problem.labels[node as usize];
+        let right = |&&node: &&u32| {
+            largest(self.passes.state().row(node as usize)) == self.problem.labels[node as usize]
+        };
         nodes.iter().filter(right).count() as f64 / nodes.len() as f64
     }
 }
@@ -298,7 +313,12 @@ fn first_weights(features: usize, hidden: usize, classes: usize, seed: u64) -> E
 }
 
 /// Mean of `-ln softmax(Z)[label]` over `nodes`, and its gradient for their rows.
-fn cross_entropy(state: &NodeMatrix<f32>, labels: &[u32], nodes: &[u32], gradient: &mut NodeMatrix<f32>) -> f64 {
+fn cross_entropy(
+    state: &NodeMatrix<f32>,
+    labels: &[u32],
+    nodes: &[u32],
+    gradient: &mut NodeMatrix<f32>,
+) -> f64 {
     let share = 1.0 / nodes.len() as f64;
     let mut loss = 0.0;
     for &node in nodes {

@@ -312,39 +312,39 @@ impl<T: SimdReal> Vectorised<T> for Accumulate<'_, T> {
     }
 }
 
-/// Calls `use_entries(columns, values, first)` with the entries of one row that are kept, some at a time; `first` says
-/// whether these are the row's first. Values are not scaled.
-#[inline(always)]
-fn kept_entries<T: SimdReal>(
-    matrix: &Csr<T>,
-    row: usize,
-    dropout: Option<Dropout>,
-    mut use_entries: impl FnMut(&[u32], &[T], bool),
-) {
-    let range = matrix.starts[row]..matrix.starts[row + 1];
-    let (columns, values) = (&matrix.columns[range.clone()], &matrix.values[range]);
-    let Some(dropout) = dropout.filter(|dropout| !dropout.is_none()) else {
-        return use_entries(columns, values, true);
-    };
-    let mut hashes = [0; BLOCK];
-    let mut kept_columns = [0; BLOCK];
-    let mut kept_values = [T::ZERO; BLOCK];
-    let mut first = true;
-    for (columns, values) in columns.chunks(BLOCK).zip(values.chunks(BLOCK)) {
-        dropout.hash_row(row as u32, columns, &mut hashes);
+/// Room for the entries of a row that are kept, some at a time.
+struct Kept<T> {
+    hashes: [u32; BLOCK],
+    columns: [u32; BLOCK],
+    values: [T; BLOCK],
+}
+
+impl<T: SimdReal> Kept<T> {
+    #[inline(always)]
+    fn new() -> Self {
+        Self { hashes: [0; BLOCK], columns: [0; BLOCK], values: [T::ZERO; BLOCK] }
+    }
+
+    /// The kept ones of at most `BLOCK` entries of one row; values are not scaled.
+    #[inline(always)]
+    fn select(&mut self, dropout: Dropout, row: usize, columns: &[u32], values: &[T]) -> (&[u32], &[T]) {
+        dropout.hash_row(row as u32, columns, &mut self.hashes);
         let mut kept = 0;
-        for ((&column, &value), &hash) in columns.iter().zip(values).zip(&hashes) {
+        for ((&column, &value), &hash) in columns.iter().zip(values).zip(&self.hashes) {
             // Written in any case, kept by moving on: no branch that could be guessed wrong.
-            kept_columns[kept] = column;
-            kept_values[kept] = value;
+            self.columns[kept] = column;
+            self.values[kept] = value;
             kept += usize::from(dropout.keeps_hash(hash));
         }
-        use_entries(&kept_columns[..kept], &kept_values[..kept], first);
-        first = false;
+        (&self.columns[..kept], &self.values[..kept])
     }
-    if first {
-        use_entries(&[], &[], true);
-    }
+}
+
+/// The entries of one row.
+#[inline(always)]
+fn row_entries<T: SimdReal>(matrix: &Csr<T>, row: usize) -> (&[u32], &[T]) {
+    let range = matrix.starts[row]..matrix.starts[row + 1];
+    (&matrix.columns[range.clone()], &matrix.values[range])
 }
 
 /// A dropout's scale.
@@ -377,21 +377,31 @@ impl<T: SimdReal> Vectorised<T> for Forward<'_, T> {
         let Self { shape, features, weights, activation, dropout, rows, hidden, output } = self;
         let (hidden_stride, stride) = (weights.hidden.stride(), weights.output.stride());
         let gathered = Gathered::new(weights.hidden.padded(), hidden_stride);
-        let feature_dropout = dropout.map(|dropout| dropout.features);
-        let hidden_dropout = dropout.map(|dropout| dropout.hidden);
+        // No closures around vectors in here: they would be compiled without the instructions.
+        let feature_dropout = dropout.map(|dropout| dropout.features).filter(|dropout| !dropout.is_none());
+        let hidden_dropout = dropout.map(|dropout| dropout.hidden).filter(|dropout| !dropout.is_none());
         let scale = V::splat(scale_of(feature_dropout));
+        let mut kept = Kept::new();
         for row in rows.clone() {
             let units = &mut hidden[(row - rows.start) * hidden_stride..][..hidden_stride];
-            kept_entries(features, row, feature_dropout, |columns, values, first| {
-                let range = (0, columns.len());
-                // SAFETY: features have checked columns, `W1` has a row for each, strides are whole vectors.
-                unsafe { gathered.row_product::<V>(columns, values, range, units, !first) };
-            });
-            for (at, bias) in (0..).step_by(V::N).zip(weights.hidden_bias.padded().chunks_exact(V::N)) {
-                let unit = V::load(&units[at..]).fma(scale, V::load(bias)).max(V::zero());
+            let (columns, values) = row_entries(features, row);
+            if let Some(dropout) = feature_dropout {
+                units.fill(T::ZERO);
+                for (columns, values) in columns.chunks(BLOCK).zip(values.chunks(BLOCK)) {
+                    let (columns, values) = kept.select(dropout, row, columns, values);
+                    // SAFETY: features have checked columns, `W1` has a row for each, strides are whole vectors.
+                    unsafe { gathered.row_product::<V>(columns, values, (0, columns.len()), units, true) };
+                }
+            } else {
+                // SAFETY: as above.
+                unsafe { gathered.row_product::<V>(columns, values, (0, columns.len()), units, false) };
+            }
+            let bias = weights.hidden_bias.padded();
+            for at in (0..hidden_stride).step_by(V::N) {
+                let unit = V::load(&units[at..]).fma(scale, V::load(&bias[at..])).max(V::zero());
                 unit.store(&mut units[at..]);
             }
-            if let Some(dropout) = hidden_dropout.filter(|dropout| !dropout.is_none()) {
+            if let Some(dropout) = hidden_dropout {
                 drop_units(dropout, row, &mut units[..shape.hidden]);
             }
             let out = &mut output[(row - rows.start) * stride..][..stride];
@@ -430,18 +440,18 @@ fn output_layer<V: Lanes>(
     let matrix = weights.output.padded();
     for at in (0..stride).step_by(V::N) {
         let width = V::N.min(stride - at);
-        let row = |unit: usize| load_some::<V>(&matrix[unit * stride + at..][..width]);
         let mut sums =
             [load_some::<V>(&weights.output_bias.padded()[at..][..width]), V::zero(), V::zero(), V::zero()];
-        let mut unit = 0;
-        while unit + 4 <= units.len() {
-            for (u, sum) in sums.iter_mut().enumerate() {
-                *sum = V::splat(units[unit + u]).fma(row(unit + u), *sum);
+        let whole = units.len() - units.len() % 4;
+        for unit in (0..whole).step_by(4) {
+            for u in 0..4 {
+                let row = load_some::<V>(&matrix[(unit + u) * stride + at..][..width]);
+                sums[u] = V::splat(units[unit + u]).fma(row, sums[u]);
             }
-            unit += 4;
         }
-        for (unit, &value) in units.iter().enumerate().skip(unit) {
-            sums[0] = V::splat(value).fma(row(unit), sums[0]);
+        for unit in whole..units.len() {
+            sums[0] =
+                V::splat(units[unit]).fma(load_some::<V>(&matrix[unit * stride + at..][..width]), sums[0]);
         }
         let sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
         let value = match activation {
@@ -479,8 +489,9 @@ impl<T: SimdReal> Vectorised<T> for Backward<'_, T> {
         }
         let stride = hidden.stride();
         let (units_gradient, arriving) = (scratch.0.padded_mut(), scratch.1.row_mut(0));
-        let feature_dropout = dropout.map(|dropout| dropout.features);
+        let feature_dropout = dropout.map(|dropout| dropout.features).filter(|dropout| !dropout.is_none());
         let scale = scale_of::<T>(feature_dropout);
+        let mut kept = Kept::new();
         let hidden_scale = V::splat(scale_of(dropout.map(|dropout| dropout.hidden)));
         for row in rows.clone() {
             pull_activation(activation, f.row(row), g.row(row), arriving);
@@ -506,10 +517,18 @@ impl<T: SimdReal> Vectorised<T> for Backward<'_, T> {
                 let total = &mut hidden_bias.padded_mut()[at..];
                 (V::load(total) + pulled).store(total);
             }
-            kept_entries(features, row, feature_dropout, |columns, values, _| {
-                // SAFETY: features have checked columns and the gradient has a row for each.
-                unsafe { scatter::<V>(columns, values, scale, units_gradient, gradient.padded_mut()) };
-            });
+            let (columns, values) = row_entries(features, row);
+            let gradient = gradient.padded_mut();
+            if let Some(dropout) = feature_dropout {
+                for (columns, values) in columns.chunks(BLOCK).zip(values.chunks(BLOCK)) {
+                    let (columns, values) = kept.select(dropout, row, columns, values);
+                    // SAFETY: features have checked columns and the gradient has a row for each.
+                    unsafe { scatter::<V>(columns, values, scale, units_gradient, gradient) };
+                }
+            } else {
+                // SAFETY: as above.
+                unsafe { scatter::<V>(columns, values, scale, units_gradient, gradient) };
+            }
         }
     }
 }
@@ -567,15 +586,18 @@ unsafe fn scatter_block<V: Lanes, const B: usize>(
     stride: usize,
     gradient: &mut [V::Elem],
 ) {
-    let row: [V; B] = std::array::from_fn(|b| V::load(&row[b * V::N..]));
+    let mut vectors = [V::zero(); B];
+    for (b, vector) in vectors.iter_mut().enumerate() {
+        *vector = V::load(&row[b * V::N..]);
+    }
     for (&column, &value) in columns.iter().zip(values) {
         let start = column as usize * stride + at;
         debug_assert!(start + B * V::N <= gradient.len());
         // SAFETY: the caller's promise.
         let sums = unsafe { std::slice::from_raw_parts_mut(gradient.as_mut_ptr().add(start), B * V::N) };
         let value = V::splat(value * scale);
-        for (b, &row) in row.iter().enumerate() {
-            value.fma(row, V::load(&sums[b * V::N..])).store(&mut sums[b * V::N..]);
+        for (b, &vector) in vectors.iter().enumerate() {
+            value.fma(vector, V::load(&sums[b * V::N..])).store(&mut sums[b * V::N..]);
         }
     }
 }

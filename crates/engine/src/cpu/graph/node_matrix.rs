@@ -91,6 +91,17 @@ impl<T: SimdReal> NodeMatrix<T> {
         self.numbers.copy_from_slice(&other.numbers);
     }
 
+    /// All numbers with the padding, as a device array (for [`crate::Network::adam`]).
+    #[must_use]
+    pub fn array(&self) -> &Buffer<T> {
+        &self.numbers
+    }
+
+    /// All numbers with the padding, which must stay zero, as a device array.
+    pub fn array_mut(&mut self) -> &mut Buffer<T> {
+        &mut self.numbers
+    }
+
     pub(crate) fn stride(&self) -> usize {
         self.stride
     }

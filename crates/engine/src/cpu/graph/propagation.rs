@@ -5,8 +5,9 @@ use super::node_matrix::NodeMatrix;
 use super::passes::{Passes, Step};
 use crate::cpu::Cpu;
 use crate::cpu::distance::Distance;
+use crate::cpu::plan::{Methods, check_solver};
 use crate::cpu::simd::SimdReal;
-use crate::cpu::solve::{Block, Method, Picard, Workspace, solve_block};
+use crate::cpu::solve::{Block, Method, Workspace, solve_block};
 use crate::cpu::step::FixedPointStep;
 use crate::{EngineError, GraphMap, Measure, Result, SampleReport, Solver, Stopping};
 
@@ -43,6 +44,7 @@ pub struct Propagation<T: SimdReal> {
     /// Norms of the last state that was solved for.
     norms: Vec<T>,
     workspace: Workspace<T>,
+    methods: Methods<T>,
     trajectory: Vec<State<T>>,
 }
 
@@ -72,6 +74,7 @@ impl<T: SimdReal> Propagation<T> {
             passes,
             norms,
             workspace: Workspace::default(),
+            methods: Methods::new(cpu.isa()),
             trajectory: Vec::new(),
         })
     }
@@ -121,13 +124,13 @@ impl<T: SimdReal> Propagation<T> {
         z: &mut NodeMatrix<T>,
     ) -> Result<SampleReport> {
         self.check(edges, &[("the injection", f), ("the state", z)])?;
-        let mut method = method::<T>(solver)?;
-        let Self { passes, norms, workspace, .. } = self;
+        check_method(solver, stopping)?;
+        let Self { passes, norms, workspace, methods, .. } = self;
         let len = passes.state_len();
         workspace.reserve(1, len);
         passes.forward(edges, None, f.padded(), &mut workspace.iterates.image[..len], norms, None);
         let mut step = Forward { passes, edges, injection: f.padded(), norms };
-        Ok(drive(&mut step, &mut *method, workspace, stopping, z.padded_mut()))
+        Ok(drive(&mut step, methods.choose(solver), workspace, stopping, z.padded_mut()))
     }
 
     /// The gradient for `f`, given the gradient `v` for the equilibrium `z` of the last [`Propagation::solve`]:
@@ -146,8 +149,8 @@ impl<T: SimdReal> Propagation<T> {
         let matrices =
             [("the injection", f), ("the state", z), ("the gradient", v), ("the result", gradient)];
         self.check(edges, &matrices)?;
-        let mut method = method::<T>(solver)?;
-        let Self { passes, norms, workspace, .. } = self;
+        check_method(solver, stopping)?;
+        let Self { passes, norms, workspace, methods, .. } = self;
         let len = passes.state_len();
         workspace.reserve(1, len);
         passes.prepare_pull(z.padded());
@@ -155,7 +158,7 @@ impl<T: SimdReal> Propagation<T> {
         passes.pull(edges, &at, None, Some(v.padded()), &mut workspace.iterates.image[..len], None, None);
         // The answer q goes to `gradient` first, and from there through the last pull back.
         let mut step = Adjoint { passes, edges, at, arriving: v.padded() };
-        let report = drive(&mut step, &mut *method, workspace, stopping, gradient.padded_mut());
+        let report = drive(&mut step, methods.choose(solver), workspace, stopping, gradient.padded_mut());
         let Adjoint { passes, at, .. } = step;
         let (q, scratch) = (&mut workspace.iterates.argument[..len], &mut workspace.iterates.image[..len]);
         q.copy_from_slice(gradient.padded());
@@ -222,14 +225,20 @@ impl<T: SimdReal> Propagation<T> {
     }
 }
 
-/// The method of iteration that a solver names.
-fn method<T: SimdReal>(solver: &Solver) -> Result<Box<dyn Method<T>>> {
-    match *solver {
-        Solver::Picard => Ok(Box::new(Picard)),
-        _ => Err(EngineError::Invalid(format!(
-            "a propagation is solved by Picard iteration, not by {solver:?}"
-        ))),
+/// Refuses solvers that are not for propagation.
+fn check_method(solver: &Solver, stopping: &Stopping) -> Result<()> {
+    if matches!(solver, Solver::PeacemanRachford { .. } | Solver::ForwardBackward { .. }) {
+        return Err(EngineError::Invalid(
+            "the splittings need a matrix that can be factorised: solve a propagation by Picard or Anderson iteration"
+                .into(),
+        ));
     }
+    if stopping.measure == Measure::Hilbert {
+        return Err(EngineError::Invalid(
+            "a propagation is measured by Thompson's metric; Hilbert's is at most twice that".into(),
+        ));
+    }
+    check_solver(solver, stopping)
 }
 
 /// Runs a method on one state, which starts at the workspace's image.

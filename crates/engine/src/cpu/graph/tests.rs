@@ -162,6 +162,13 @@ fn fixed_points_agree_with_a_long_f64_iteration() {
                     "{map:?} {report:?}"
                 );
                 close(&to_f64(&z), &wanted, 3e-6, &format!("{map:?} {} {channels}", isa.name()));
+                let anderson = Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 };
+                let faster = propagation.solve(&graph.edges(), &f, &anderson, &stopping, &mut z).unwrap();
+                assert!(
+                    matches!(faster.outcome, Outcome::Converged | Outcome::Stagnated),
+                    "{map:?} {faster:?}"
+                );
+                close(&to_f64(&z), &wanted, 3e-6, &format!("Anderson {map:?} {} {channels}", isa.name()));
             }
             let cpu = Cpu::<f64>::new(1).unwrap();
             let graph = Adjacency::new(&cpu, problem.csr()).unwrap();
