@@ -27,6 +27,7 @@ mod custom;
 mod equilibrium;
 mod error;
 mod error_bound;
+pub mod graph;
 mod init;
 pub mod map;
 pub mod model;
@@ -35,6 +36,7 @@ mod parametrisation;
 mod solution;
 mod solver;
 mod theory;
+pub mod train;
 
 pub use builder::EquilibriumBuilder;
 pub use custom::{CustomLayer, CustomMap};
@@ -52,5 +54,7 @@ pub use subdeq_engine::{
     Activation, Cpu, Device, Form, Injection, Map, Network, Operator, Outcome, PNorm, Padding, Real,
     SampleReport,
 };
+// The program reaches the two through this crate, so that there is one way in.
 pub use subdeq_theory::certificate::{Certificate, Scope, Verdict};
 pub use subdeq_theory::map::Layout;
+pub use {subdeq_engine, subdeq_theory};

@@ -192,7 +192,10 @@ fn tick_label(svg: &mut String, (x, y): (f64, f64), anchor: &str, label: &str) {
         Some((base, exponent)) => format!("{base}<tspan dy=\"-5\" font-size=\"10\">{exponent}</tspan>"),
         None => label.to_owned(),
     };
-    let _ = writeln!(svg, "<text x=\"{x:.2}\" y=\"{y:.2}\" text-anchor=\"{anchor}\" fill=\"currentColor\">{text}</text>");
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x:.2}\" y=\"{y:.2}\" text-anchor=\"{anchor}\" fill=\"currentColor\">{text}</text>"
+    );
 }
 
 #[cfg(test)]

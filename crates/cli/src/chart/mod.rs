@@ -25,5 +25,6 @@ pub fn escape(text: &str) -> String {
 
 /// Ten colours that are told apart on white and on black, also by most colour-blind readers.
 pub const PALETTE: [&str; 10] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f6bd6", "#8a6d3b", "#c2385a", "#6b7280",
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f6bd6", "#8a6d3b", "#c2385a",
+    "#6b7280",
 ];

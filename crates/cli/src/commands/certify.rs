@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use subdeq_theory::activation::Activation;
-use subdeq_theory::bounds::Contraction;
-use subdeq_theory::by_form::weak_degree;
-use subdeq_theory::certificate::{Certificate, Verdict};
-use subdeq_theory::certify::{Certifier, CertifyError};
-use subdeq_theory::map::{Form, Layout, MapSpec, Overrides, PNorm, SignStructure};
-use subdeq_theory::operator::{Operator, Padding};
+use subdeq::subdeq_theory::activation::Activation;
+use subdeq::subdeq_theory::bounds::Contraction;
+use subdeq::subdeq_theory::by_form::weak_degree;
+use subdeq::subdeq_theory::certificate::{Certificate, Verdict};
+use subdeq::subdeq_theory::certify::{Certifier, CertifyError};
+use subdeq::subdeq_theory::map::{Form, Layout, MapSpec, Overrides, PNorm, SignStructure};
+use subdeq::subdeq_theory::operator::{Operator, Padding};
 
 use crate::failure::Failure;
 use crate::weights::{Array, position};
@@ -198,7 +198,7 @@ fn sparse(
     n: usize,
     columns: usize,
     entries: &[f64],
-) -> Result<Operator, subdeq_theory::operator::OperatorError> {
+) -> Result<Operator, subdeq::subdeq_theory::operator::OperatorError> {
     let (mut offsets, mut neighbours, mut weights) = (vec![0], Vec::new(), Vec::new());
     for row in entries.chunks(n) {
         for (j, &w) in row.iter().enumerate().filter(|(_, w)| **w != 0.0) {

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use subdeq_theory::activation::{Activation, LogSumExp};
-use subdeq_theory::degree::{Domain, NoDegree, Nonlinearity, StrongDegree};
+use subdeq::subdeq_theory::activation::{Activation, LogSumExp};
+use subdeq::subdeq_theory::degree::{Domain, NoDegree, Nonlinearity, StrongDegree};
 
 use crate::failure::Failure;
 

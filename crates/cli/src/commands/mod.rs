@@ -1,10 +1,12 @@
 //! The subcommands, one file each.
 
+mod bench;
 mod certify;
 mod completions;
 mod degree;
 mod man;
 mod reproduce;
+mod solve;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,8 @@ pub struct Program {
 enum Command {
     Degree(degree::Args),
     Certify(certify::Args),
+    Solve(solve::Args),
+    Bench(bench::Args),
     Reproduce(reproduce::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -35,6 +39,8 @@ impl Program {
         match self.command {
             Command::Degree(args) => degree::run(&args),
             Command::Certify(args) => certify::run(&args),
+            Command::Solve(args) => solve::run(&args),
+            Command::Bench(args) => bench::run(&args),
             Command::Reproduce(args) => reproduce::run(&args),
             Command::Completions(args) => Ok(completions::run(&args)),
             Command::Man(args) => man::run(&args),

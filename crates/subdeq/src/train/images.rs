@@ -52,7 +52,8 @@ impl Images {
         if let Some(d) = deviation.iter().find(|d| !(**d > 0.0 && d.is_finite())) {
             return Err(Error::Invalid(format!("a standard deviation must be positive, got {d}")));
         }
-        let table = |c: usize| std::array::from_fn(|byte| ((byte as f64 / scale - mean[c]) / deviation[c]) as f32);
+        let table =
+            |c: usize| std::array::from_fn(|byte| ((byte as f64 / scale - mean[c]) / deviation[c]) as f32);
         let value = (0..channels).map(table).collect();
         Ok(Self { pixels, labels, channels, height, width, value })
     }

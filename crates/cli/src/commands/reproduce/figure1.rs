@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use rand::{Rng, SeedableRng};
+use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::map::{Architecture, MonDeq, SubDeq};
 use subdeq::{Cpu, Equilibrium, EquilibriumBuilder, Init, PNorm, Picard, Stopping};

@@ -1,7 +1,7 @@
 //! Table 1: activation functions and their degrees.
 
-use subdeq_theory::activation::{Activation, LogSumExp};
-use subdeq_theory::degree::{Domain, NoDegree, Nonlinearity};
+use subdeq::subdeq_theory::activation::{Activation, LogSumExp};
+use subdeq::subdeq_theory::degree::{Domain, NoDegree, Nonlinearity};
 
 /// One column of the paper's table.
 struct Entry {

@@ -1,11 +1,11 @@
 //! Table 2: conditions under which the paper promises a unique fixed point, each one put to the test.
 
-use subdeq_theory::by_form;
-use subdeq_theory::by_form::WeightFacts;
-use subdeq_theory::certificate::{Certificate, Scope};
-use subdeq_theory::certify::Certifier;
-use subdeq_theory::map::{Form, Groups, Injection, Layout, MapSpec, Normalisation, PNorm};
-use subdeq_theory::operator::Operator;
+use subdeq::subdeq_theory::by_form;
+use subdeq::subdeq_theory::by_form::WeightFacts;
+use subdeq::subdeq_theory::certificate::{Certificate, Scope};
+use subdeq::subdeq_theory::certify::Certifier;
+use subdeq::subdeq_theory::map::{Form, Groups, Injection, Layout, MapSpec, Normalisation, PNorm};
+use subdeq::subdeq_theory::operator::Operator;
 
 use crate::failure::Failure;
 

@@ -1,0 +1,196 @@
+//! `subdeq bench`: time and memory of a training step and of an evaluation, in the fields of the PyTorch peer.
+
+use std::fs;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+use subdeq::map::Architecture;
+use subdeq::model::{BatchReport, Classifier, ClassifierSpec, Core};
+use subdeq::{Adjoint, Anderson, Cpu, Init, Layout, PeacemanRachford, Picard, Solver, Stopping};
+use subdeq::subdeq_engine::network::Adam;
+
+use crate::failure::Failure;
+
+/// Steps before the clock starts: buffers, thread pool, frequency.
+const WARM_UP: usize = 3;
+
+/// Time a training step and an evaluation; one JSON line per case.
+///
+/// Random images, tolerance 1e-3 and at most 30 iterations forward and backward, as the PyTorch peer has it; medians.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which shapes; without it all cases, one after the other.
+    #[arg(long, value_enum)]
+    case: Option<CaseName>,
+    /// The model: subdeq-tanh, subdeq-normalized-tanh, split-sign, monotone, explicit-tanh, ...
+    #[arg(long, default_value = "subdeq-tanh")]
+    model: String,
+    /// Where it runs.
+    #[arg(long, value_enum, default_value_t = DeviceName::Cpu)]
+    device: DeviceName,
+    /// Solver of both passes [default: peaceman-rachford for monotone maps, else picard, as the tuned peer].
+    #[arg(long, value_enum)]
+    solver: Option<Method>,
+    /// Samples in a batch [default: the case's].
+    #[arg(long)]
+    batch: Option<usize>,
+    /// Timed repeats.
+    #[arg(long, default_value_t = 20)]
+    repeats: usize,
+    /// Threads; 0 means all.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Seed of weights and images.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CaseName {
+    MnistDense,
+    MnistConv,
+    CifarConv,
+    TinyConv,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum DeviceName {
+    Cpu,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Method {
+    Picard,
+    Anderson,
+    PeacemanRachford,
+}
+
+/// A case's shapes, those of the peer.
+struct Case {
+    name: &'static str,
+    channels: usize,
+    side: usize,
+    hidden: usize,
+    pool: Option<usize>,
+    classes: usize,
+    batch: usize,
+}
+
+impl CaseName {
+    const ALL: [CaseName; 4] =
+        [CaseName::MnistDense, CaseName::MnistConv, CaseName::CifarConv, CaseName::TinyConv];
+
+    fn case(self) -> Case {
+        let (name, channels, side, hidden, pool, classes, batch) = match self {
+            CaseName::MnistDense => ("mnist-dense", 1, 28, 87, None, 10, 256),
+            CaseName::MnistConv => ("mnist-conv", 1, 28, 16, Some(4), 10, 256),
+            CaseName::CifarConv => ("cifar-conv", 3, 32, 48, Some(8), 10, 128),
+            CaseName::TinyConv => ("tiny-conv", 3, 64, 64, Some(8), 200, 64),
+        };
+        Case { name, channels, side, hidden, pool, classes, batch }
+    }
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.repeats == 0 || args.batch == Some(0) {
+        return Err(Failure::usage("--repeats and --batch must be at least 1"));
+    }
+    let cases = args.case.map_or(CaseName::ALL.to_vec(), |case| vec![case]);
+    for case in cases {
+        println!("{}", measure(args, &case.case())?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(args: &Args, case: &Case) -> Result<serde_json::Value, Failure> {
+    let DeviceName::Cpu = args.device;
+    let device = Arc::new(Cpu::<f32>::new(args.threads).map_err(Failure::other)?);
+    let batch = args.batch.unwrap_or(case.batch);
+    let mut rng = ChaCha8Rng::seed_from_u64(args.seed);
+    let spec = ClassifierSpec {
+        height: case.side,
+        width: case.side,
+        channels: case.channels,
+        hidden: case.hidden,
+        pool: case.pool,
+        classes: case.classes,
+        core: core(args, case)?,
+        init: Init::Release,
+    };
+    let mut model = Classifier::<f32, _>::new(device, spec, &mut rng).map_err(Failure::usage)?;
+    let x = normal(batch * model.input_len(), &mut rng);
+    let labels: Vec<u32> = (0..batch).map(|_| rng.next_u32() % case.classes as u32).collect();
+    let mut train = Vec::with_capacity(args.repeats);
+    let mut trained = BatchReport::default();
+    for step in 0..WARM_UP + args.repeats {
+        let clock = Instant::now();
+        trained = model
+            .train_step(&x, &labels, &Adam::new(1e-3, 1e-5, step as u64 + 1))
+            .map_err(Failure::other)?;
+        if step >= WARM_UP {
+            train.push(clock.elapsed().as_secs_f64());
+        }
+    }
+    let mut eval = Vec::with_capacity(args.repeats);
+    for _ in 0..args.repeats {
+        let clock = Instant::now();
+        model.evaluate(&x, &labels).map_err(Failure::other)?;
+        eval.push(clock.elapsed().as_secs_f64());
+    }
+    Ok(json!({
+        "case": case.name,
+        "variant": "subdeq",
+        "model": args.model,
+        "device": "cpu",
+        "batch": batch,
+        "train_ms": median_ms(&mut train),
+        "eval_ms": median_ms(&mut eval),
+        "forward_iters": trained.forward_iterations,
+        "backward_iters": trained.backward_iterations,
+        "converged": trained.converged as f64 / trained.samples as f64,
+        "peak_mib": peak_mib(),
+    }))
+}
+
+fn core(args: &Args, case: &Case) -> Result<Core, Failure> {
+    if args.model == "explicit-tanh" {
+        return Ok(Core::ExplicitTanh);
+    }
+    let layout = if case.pool.is_some() { Layout::Conv } else { Layout::Dense };
+    let architecture = Architecture::named(&args.model, layout).map_err(Failure::usage)?;
+    let solver: Solver = match args.solver {
+        Some(Method::Picard) => Picard.into(),
+        Some(Method::Anderson) => Anderson::default().into(),
+        Some(Method::PeacemanRachford) => PeacemanRachford::default().into(),
+        None if architecture.is_monotone() => PeacemanRachford::default().into(),
+        None => Picard.into(),
+    };
+    let stopping = Stopping::relative(1e-3).max_iterations(30);
+    let adjoint = Some(Adjoint::Implicit { solver, stopping });
+    Ok(Core::Equilibrium { architecture, solver: Some(solver), stopping, adjoint })
+}
+
+/// Standard normal numbers (Box and Muller).
+fn normal(len: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+    let mut uniform = || (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0;
+    (0..len)
+        .map(|_| ((-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()) as f32)
+        .collect()
+}
+
+fn median_ms(seconds: &mut [f64]) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    1e3 * seconds[seconds.len() / 2]
+}
+
+/// The largest resident size of this process, as far as the system tells.
+fn peak_mib() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib / 1024)
+}

@@ -1,0 +1,26 @@
+//! Training a classifier: epochs, schedule, selection by validation error, runs that survive being killed.
+//!
+//! A run is a folder that can be read without this software and continued with it:
+//!
+//! | file | what |
+//! |---|---|
+//! | `config.toml` | everything that decides the result; complete, so that the run can be repeated |
+//! | `metrics.jsonl` | one line per epoch |
+//! | `checkpoint.safetensors` | parameters, optimiser, position: where `resume` continues, bit for bit |
+//! | `model.safetensors` | the parameters with the lowest validation error, with config and certificate in the metadata |
+
+mod atomic_file;
+mod checkpoint;
+mod config;
+mod images;
+mod run_folder;
+mod schedule;
+mod trainer;
+
+pub use atomic_file::replace as replace_file;
+pub use checkpoint::{Checkpoint, TensorFile};
+pub use config::{DataConfig, TrainConfig};
+pub use images::{Images, Order};
+pub use run_folder::RunFolder;
+pub use schedule::Cosine;
+pub use trainer::{EpochMetrics, Progress, Running, Trainer, Watch, evaluate, restore};

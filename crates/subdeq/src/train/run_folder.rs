@@ -1,0 +1,176 @@
+//! The folder of a run.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Checkpoint, EpochMetrics, TensorFile, TrainConfig, replace_file};
+use crate::{Error, Result};
+
+/// Paths and files of one run.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// A new run: makes the folder and writes its config.
+    ///
+    /// # Errors
+    /// A folder that holds another run already, or cannot be written.
+    pub fn create(path: &Path, config: &TrainConfig) -> Result<Self> {
+        let run = Self { path: path.to_owned() };
+        if run.config_path().exists() {
+            return Err(Error::Invalid(format!(
+                "{} holds a run already: continue it with --resume, or choose another --out",
+                path.display()
+            )));
+        }
+        let unwritable = |why: &dyn std::fmt::Display| {
+            Error::Invalid(format!("the run folder {} cannot be written: {why}", path.display()))
+        };
+        fs::create_dir_all(path).map_err(|why| unwritable(&why))?;
+        let text = toml::to_string_pretty(config).map_err(|why| unwritable(&why))?;
+        replace_file(&run.config_path(), |out| out.write_all(text.as_bytes()))
+            .map_err(|why| unwritable(&why))?;
+        Ok(run)
+    }
+
+    /// A run that is there, with its config.
+    ///
+    /// # Errors
+    /// A folder without a config, or one that cannot be understood.
+    pub fn open(path: &Path) -> Result<(Self, TrainConfig)> {
+        let run = Self { path: path.to_owned() };
+        let config = Self::read_config(&run.config_path())?;
+        Ok((run, config))
+    }
+
+    /// A config from a file.
+    ///
+    /// # Errors
+    /// A file that cannot be read or understood; the message names the line.
+    pub fn read_config(path: &Path) -> Result<TrainConfig> {
+        let text = fs::read_to_string(path)
+            .map_err(|why| Error::Invalid(format!("{} cannot be read: {why}", path.display())))?;
+        let config: TrainConfig =
+            toml::from_str(&text).map_err(|why| Error::Invalid(format!("{}: {why}", path.display())))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn config_path(&self) -> PathBuf {
+        self.path.join("config.toml")
+    }
+
+    fn checkpoint_path(&self) -> PathBuf {
+        self.path.join("checkpoint.safetensors")
+    }
+
+    fn metrics_path(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// Where the selected parameters are.
+    #[must_use]
+    pub fn model_path(&self) -> PathBuf {
+        self.path.join("model.safetensors")
+    }
+
+    /// Writes a checkpoint.
+    ///
+    /// # Errors
+    /// A disk that is full.
+    pub fn write_checkpoint(&self, checkpoint: &TensorFile<Checkpoint>) -> Result<()> {
+        checkpoint.write(&self.checkpoint_path())
+    }
+
+    /// The checkpoint, if one was written yet.
+    ///
+    /// # Errors
+    /// One that is damaged.
+    pub fn read_checkpoint(&self) -> Result<Option<TensorFile<Checkpoint>>> {
+        if !self.checkpoint_path().exists() {
+            return Ok(None);
+        }
+        TensorFile::read(&self.checkpoint_path()).map(Some)
+    }
+
+    /// Appends the metrics of an epoch.
+    ///
+    /// # Errors
+    /// A disk that is full.
+    pub fn append_metrics(&self, metrics: &EpochMetrics) -> Result<()> {
+        let path = self.metrics_path();
+        let fault = |why: String| Error::Invalid(format!("{} cannot be written: {why}", path.display()));
+        let line = serde_json::to_string(metrics).map_err(|why| fault(why.to_string()))?;
+        let mut file =
+            OpenOptions::new().create(true).append(true).open(&path).map_err(|why| fault(why.to_string()))?;
+        writeln!(file, "{line}").and_then(|()| file.sync_data()).map_err(|why| fault(why.to_string()))
+    }
+
+    /// The metrics of all completed epochs. A last line that a killed process left half written is not one.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn read_metrics(&self) -> Result<Vec<EpochMetrics>> {
+        let path = self.metrics_path();
+        if !path.exists() {
+            return Ok(Vec::new());
+        }
+        let text = fs::read_to_string(&path)
+            .map_err(|why| Error::Invalid(format!("{} cannot be read: {why}", path.display())))?;
+        Ok(text.lines().map_while(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    /// Cuts the metrics back to what a checkpoint knows of.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn keep_metrics(&self, lines: usize) -> Result<()> {
+        let kept = self.read_metrics()?;
+        let path = self.metrics_path();
+        let fault = |why: String| Error::Invalid(format!("{} cannot be written: {why}", path.display()));
+        let mut text = String::new();
+        for metrics in kept.iter().take(lines) {
+            text.push_str(&serde_json::to_string(metrics).map_err(|why| fault(why.to_string()))?);
+            text.push('\n');
+        }
+        replace_file(&path, |out| out.write_all(text.as_bytes())).map_err(|why| fault(why.to_string()))
+    }
+
+    /// Writes a value as JSON under a name of the caller's.
+    ///
+    /// # Errors
+    /// A disk that is full.
+    pub fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
+        let path = self.path.join(name);
+        let fault = |why: String| Error::Invalid(format!("{} cannot be written: {why}", path.display()));
+        let text = serde_json::to_string_pretty(value).map_err(|why| fault(why.to_string()))?;
+        replace_file(&path, |out| out.write_all(text.as_bytes())).map_err(|why| fault(why.to_string()))
+    }
+
+    /// Reads what [`RunFolder::write_json`] wrote; `None` where there is no such file.
+    ///
+    /// # Errors
+    /// A file that cannot be understood.
+    pub fn read_json<V: DeserializeOwned>(&self, name: &str) -> Result<Option<V>> {
+        let path = self.path.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text)
+                .map(Some)
+                .map_err(|why| Error::Invalid(format!("{}: {why}", path.display()))),
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(why) => Err(Error::Invalid(format!("{} cannot be read: {why}", path.display()))),
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The training loop.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use subdeq_engine::Network;
+use subdeq_engine::network::Adam;
+
+use super::{Checkpoint, Images, Order, RunFolder, TensorFile, TrainConfig};
+use crate::model::{BatchReport, Classifier};
+use crate::{Error, Result};
+
+/// Between two checkpoints within an epoch; every completed epoch is one as well.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(30);
+/// Images per batch in evaluations. What it is does not change any result.
+const EVALUATION_BATCH: usize = 256;
+/// Prefix of the selected parameters in a checkpoint.
+const BEST: &str = "best.";
+
+/// Sums over the batches of an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Running {
+    /// Samples seen.
+    pub samples: usize,
+    /// Of them classified correctly.
+    pub correct: usize,
+    /// Of them with a solve that converged.
+    pub converged: usize,
+    /// Sum of the losses.
+    pub loss: f64,
+    /// Sum of the forward iterations.
+    pub forward: f64,
+    /// Sum of the adjoint iterations.
+    pub backward: f64,
+}
+
+impl Running {
+    fn add(&mut self, report: &BatchReport) {
+        let samples = report.samples as f64;
+        self.samples += report.samples;
+        self.correct += report.correct;
+        self.converged += report.converged;
+        self.loss += report.loss * samples;
+        self.forward += report.forward_iterations * samples;
+        self.backward += report.backward_iterations * samples;
+    }
+
+    fn mean(&self, sum: f64) -> f64 {
+        sum / self.samples.max(1) as f64
+    }
+
+    /// Mean cross-entropy.
+    #[must_use]
+    pub fn mean_loss(&self) -> f64 {
+        self.mean(self.loss)
+    }
+
+    /// Misclassified samples, in percent.
+    #[must_use]
+    pub fn error_percent(&self) -> f64 {
+        100.0 * (1.0 - self.mean(self.correct as f64))
+    }
+
+    /// Share of the samples whose solve converged.
+    #[must_use]
+    pub fn converged_share(&self) -> f64 {
+        self.mean(self.converged as f64)
+    }
+
+    /// Forward iterations per sample.
+    #[must_use]
+    pub fn forward_iterations(&self) -> f64 {
+        self.mean(self.forward)
+    }
+
+    /// Adjoint iterations per sample.
+    #[must_use]
+    pub fn backward_iterations(&self) -> f64 {
+        self.mean(self.backward)
+    }
+}
+
+/// What an epoch came to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochMetrics {
+    /// Which, from 1.
+    pub epoch: usize,
+    /// Mean loss of the training batches.
+    pub train_loss: f64,
+    /// Error of the training batches, in percent.
+    pub train_error: f64,
+    /// Mean loss on the validation images.
+    pub validation_loss: f64,
+    /// Error on the validation images, in percent.
+    pub validation_error: f64,
+    /// Forward iterations per training sample.
+    pub forward_iterations: f64,
+    /// Adjoint iterations per training sample.
+    pub backward_iterations: f64,
+    /// Share of training solves that converged.
+    pub converged: f64,
+    /// Wall-clock seconds of the training batches (of this process only, if the run was continued within the epoch).
+    pub seconds: f64,
+}
+
+/// Where a training stands, for whoever watches it.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Epochs completed.
+    pub epoch: usize,
+    /// Batches of the present epoch that are done, and how many there are.
+    pub batches: (usize, usize),
+    /// Sums over those batches.
+    pub running: &'a Running,
+    /// The epoch that was just completed, if this is the end of one.
+    pub completed: Option<&'a EpochMetrics>,
+}
+
+/// Called after every batch and every epoch; may ask for a stop, after which the run can be continued.
+pub type Watch<'a> = &'a mut dyn FnMut(Progress<'_>) -> ControlFlow<()>;
+
+/// A training run in progress.
+pub struct Trainer<D: Network<f32>> {
+    config: TrainConfig,
+    folder: RunFolder,
+    model: Classifier<f32, D>,
+    at: Checkpoint,
+    best: Vec<(String, Vec<f32>)>,
+}
+
+impl<D: Network<f32>> Trainer<D> {
+    /// A trainer at the folder's checkpoint, or at the beginning if there is none.
+    ///
+    /// # Errors
+    /// A model that cannot be built or a checkpoint that does not fit it.
+    pub fn new(device: Arc<D>, folder: RunFolder, config: TrainConfig) -> Result<Self> {
+        config.check()?;
+        let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
+        let mut model = Classifier::new(device, config.model.clone(), &mut rng)?;
+        let (at, best) = match folder.read_checkpoint()? {
+            None => (
+                Checkpoint {
+                    epoch: 0,
+                    step: 0,
+                    batches: 0,
+                    running: Running::default(),
+                    best: None,
+                    splitting_step: None,
+                    metrics_lines: 0,
+                },
+                Vec::new(),
+            ),
+            Some(file) => {
+                let (best, state): (Vec<_>, Vec<_>) =
+                    file.tensors.into_iter().partition(|(name, _)| name.starts_with(BEST));
+                model.set_state(&state)?;
+                if let Some(layer) = model.equilibrium() {
+                    layer.set_step(file.note.splitting_step);
+                }
+                folder.keep_metrics(file.note.metrics_lines)?;
+                let unprefixed = |(name, data): (String, Vec<f32>)| (name[BEST.len()..].to_owned(), data);
+                (file.note, best.into_iter().map(unprefixed).collect())
+            }
+        };
+        Ok(Self { config, folder, model, at, best })
+    }
+
+    /// Whether all epochs are done.
+    #[must_use]
+    pub fn finished(&self) -> bool {
+        self.at.epoch >= self.config.epochs
+    }
+
+    /// The lowest validation error and its epoch, once an epoch is done.
+    #[must_use]
+    pub fn best(&self) -> Option<(f64, usize)> {
+        self.at.best
+    }
+
+    /// Trains until all epochs are done or the watcher asks for a stop (`Break`).
+    ///
+    /// # Errors
+    /// A loss or solve that is not finite, with the place and what to try; the last checkpoint stays.
+    pub fn run(&mut self, train: &Images, validation: &Images, watch: Watch<'_>) -> Result<ControlFlow<()>> {
+        if train.len() < 2 || validation.is_empty() {
+            return Err(Error::Invalid(format!(
+                "{} training and {} validation images are too few",
+                train.len(),
+                validation.len()
+            )));
+        }
+        while !self.finished() {
+            if self.epoch(train, validation, watch)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn epoch(&mut self, train: &Images, validation: &Images, watch: Watch<'_>) -> Result<ControlFlow<()>> {
+        let order = shuffled(train.len(), self.config.seed, self.at.epoch);
+        let batches: Vec<&[usize]> = self.batches(&order).collect();
+        let total = (self.config.epochs * batches.len()) as u64;
+        let mut input = vec![0.0; self.config.batch * train.image_len()];
+        let mut labels = vec![0; self.config.batch];
+        let (clock, mut saved) = (Instant::now(), Instant::now());
+        if self.at.batches == 0
+            && let Some(layer) = self.model.equilibrium()
+        {
+            // The weights have moved: choose the step of the splitting solvers anew, once per epoch.
+            layer.set_step(None);
+        }
+        for (index, batch) in batches.iter().enumerate().skip(self.at.batches) {
+            let x = &mut input[..batch.len() * train.image_len()];
+            let y = &mut labels[..batch.len()];
+            let (flips, seed, epoch) = (self.config.data.flips, self.config.seed, self.at.epoch);
+            train.gather(batch, |i| flips && mirrored(seed, epoch, i), order_of(&self.model), x, y);
+            let rate = self.config.rate.at(self.at.step, total);
+            let adam = Adam::new(rate, self.config.weight_decay, self.at.step + 1);
+            let report = self.model.train_step(x, y, &adam).map_err(|why| self.located(index, why))?;
+            if !report.loss.is_finite() {
+                return Err(self.located(index, Error::Invalid("the loss is not finite".into())));
+            }
+            self.at.step += 1;
+            self.at.batches = index + 1;
+            self.at.running.add(&report);
+            let progress = Progress {
+                epoch: self.at.epoch,
+                batches: (self.at.batches, batches.len()),
+                running: &self.at.running,
+                completed: None,
+            };
+            let stop = watch(progress).is_break();
+            if stop || saved.elapsed() >= CHECKPOINT_EVERY {
+                self.save()?;
+                saved = Instant::now();
+            }
+            if stop {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        self.complete(validation, clock.elapsed().as_secs_f64(), batches.len(), watch)
+    }
+
+    /// Batches of the epoch's order. A last batch of one image is left out: batch norm has no variance there.
+    fn batches<'a>(&self, order: &'a [usize]) -> impl Iterator<Item = &'a [usize]> + use<'a, D> {
+        order.chunks(self.config.batch).filter(|batch| batch.len() > 1)
+    }
+
+    fn complete(
+        &mut self,
+        validation: &Images,
+        seconds: f64,
+        batches: usize,
+        watch: Watch<'_>,
+    ) -> Result<ControlFlow<()>> {
+        let found = evaluate(&mut self.model, validation)?;
+        let running = self.at.running;
+        let metrics = EpochMetrics {
+            epoch: self.at.epoch + 1,
+            train_loss: running.mean_loss(),
+            train_error: running.error_percent(),
+            validation_loss: found.mean_loss(),
+            validation_error: found.error_percent(),
+            forward_iterations: running.forward_iterations(),
+            backward_iterations: running.backward_iterations(),
+            converged: running.converged_share(),
+            seconds,
+        };
+        if self.at.best.is_none_or(|(error, _)| metrics.validation_error < error) {
+            self.at.best = Some((metrics.validation_error, metrics.epoch));
+            self.best = selected(self.model.state()?);
+        }
+        self.folder.append_metrics(&metrics)?;
+        self.at.epoch += 1;
+        self.at.batches = 0;
+        self.at.running = Running::default();
+        self.at.metrics_lines += 1;
+        self.save()?;
+        let progress = Progress {
+            epoch: self.at.epoch,
+            batches: (batches, batches),
+            running: &running,
+            completed: Some(&metrics),
+        };
+        Ok(watch(progress))
+    }
+
+    fn save(&mut self) -> Result<()> {
+        self.at.splitting_step = self.model.equilibrium().and_then(|layer| layer.step());
+        let mut tensors = self.model.state()?;
+        tensors.extend(self.best.iter().map(|(name, data)| (format!("{BEST}{name}"), data.clone())));
+        tensors.sort_by(|a, b| a.0.cmp(&b.0));
+        self.folder.write_checkpoint(&TensorFile { note: self.at.clone(), tensors })
+    }
+
+    /// The error with the place where it happened and what to try.
+    fn located(&self, batch: usize, why: Error) -> Error {
+        Error::Invalid(format!(
+            "training stopped in epoch {}, batch {}: {why}; the last good checkpoint is in {}. Try a smaller learning rate, more \
+             iterations for the solver, or an architecture with a proof (split-sign, monotone)",
+            self.at.epoch + 1,
+            batch + 1,
+            self.folder.path().display()
+        ))
+    }
+
+    /// The model with the parameters of the lowest validation error.
+    ///
+    /// # Errors
+    /// No epoch was completed.
+    pub fn into_selected(mut self) -> Result<Classifier<f32, D>> {
+        if self.best.is_empty() {
+            return Err(Error::Invalid("no epoch was completed, so no parameters were selected".into()));
+        }
+        restore(&mut self.model, &self.best)?;
+        Ok(self.model)
+    }
+}
+
+/// What of a model's state decides its answers: everything but the optimiser's moments.
+fn selected(state: Vec<(String, Vec<f32>)>) -> Vec<(String, Vec<f32>)> {
+    state.into_iter().filter(|(name, _)| !(name.ends_with(".mean") || name.ends_with(".square"))).collect()
+}
+
+/// Puts selected parameters (the arrays of a `model.safetensors`) into a model; its optimiser starts afresh.
+///
+/// # Errors
+/// An array that is missing or has another length, by name.
+pub fn restore<D: Network<f32>>(model: &mut Classifier<f32, D>, tensors: &[(String, Vec<f32>)]) -> Result<()> {
+    let zeros = |(name, data): (String, Vec<f32>)| {
+        let moment = name.ends_with(".mean") || name.ends_with(".square");
+        moment.then(|| (name, vec![0.0; data.len()]))
+    };
+    let mut state: Vec<(String, Vec<f32>)> = model.state()?.into_iter().filter_map(zeros).collect();
+    state.extend_from_slice(tensors);
+    model.set_state(&state)
+}
+
+/// Dense models read channel after channel, convolutions pixel after pixel.
+fn order_of<D: Network<f32>>(model: &Classifier<f32, D>) -> Order {
+    if model.spec().pool.is_some() { Order::ChannelsLast } else { Order::ChannelsFirst }
+}
+
+/// Loss, errors and convergence of a model on a set of images.
+///
+/// # Errors
+/// Images that do not fit the model.
+pub fn evaluate<D: Network<f32>>(model: &mut Classifier<f32, D>, images: &Images) -> Result<Running> {
+    let mut input = vec![0.0; EVALUATION_BATCH * images.image_len()];
+    let mut labels = vec![0; EVALUATION_BATCH];
+    let indices: Vec<usize> = (0..images.len()).collect();
+    let order = order_of(model);
+    let mut found = Running::default();
+    for batch in indices.chunks(EVALUATION_BATCH) {
+        let x = &mut input[..batch.len() * images.image_len()];
+        let y = &mut labels[..batch.len()];
+        images.gather(batch, |_| false, order, x, y);
+        found.add(&model.evaluate(x, y)?);
+    }
+    Ok(found)
+}
+
+/// The order of the images in an epoch: a function of seed and epoch alone, so that a continued run has the same.
+fn shuffled(len: usize, seed: u64, epoch: usize) -> Vec<usize> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(1 + epoch as u64);
+    let mut order: Vec<usize> = (0..len).collect();
+    for i in (1..len).rev() {
+        order.swap(i, (rng.next_u64() % (i as u64 + 1)) as usize);
+    }
+    order
+}
+
+/// Whether an image is mirrored in an epoch: a function of seed, epoch and image (a hash after Steele, Lea and Flood).
+fn mirrored(seed: u64, epoch: usize, image: usize) -> bool {
+    let mut x = seed
+        ^ (epoch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ (image as u64).wrapping_mul(0xd1b5_4a32_d192_ed03);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x ^ (x >> 31)) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_epoch_has_its_own_order_of_all_images() {
+        let (first, second) = (shuffled(1000, 7, 0), shuffled(1000, 7, 1));
+        assert_ne!(first, second);
+        assert_eq!(first, shuffled(1000, 7, 0));
+        let mut sorted = second;
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..1000));
+    }
+
+    #[test]
+    fn about_half_of_the_images_are_mirrored_and_not_the_same_ones_each_epoch() {
+        let count = (0..10_000).filter(|&i| mirrored(3, 5, i)).count();
+        assert!((4700..5300).contains(&count), "{count}");
+        let same = (0..10_000).filter(|&i| mirrored(3, 5, i) == mirrored(3, 6, i)).count();
+        assert!((4700..5300).contains(&same), "{same}");
+    }
+}
