@@ -247,7 +247,8 @@ pub enum Refutation {
         point: Vec<f64>,
         /// The ball around it in which it lies.
         radius: f64,
-        /// An upper bound (`< 0`) of `det(I - J)` over the ball.
+        /// `det(I - J)` at the point, in plain floating point: for the reader. What is proved, and re-checked, is that the
+        /// determinant is negative all over the ball.
         determinant: f64,
     },
 }

@@ -2,6 +2,7 @@
 //! search for two fixed points.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 
 use crate::by_form::{self, WeightFacts};
 use crate::certificate::{Attempt, Certificate, Domain, Evidence, Metric, Scope, Theorem, Verdict};
@@ -9,7 +10,7 @@ use crate::closing::{diagonal_stability, log_jacobian, slope_interval, two_norm,
 use crate::ibp::{self, Propagated};
 use crate::interval::Interval;
 use crate::map::{BadMap, Form, MapSpec, SignStructure};
-use crate::operator::Operator;
+use crate::operator::{Conv, Operator};
 use crate::response::{Inputs, LEAST_SLOPE, Layer};
 use crate::round::{STATED_SLACK, gamma};
 use crate::secant::{self, Anchor};
@@ -32,8 +33,8 @@ pub(crate) const SECANT_MARGIN: f64 = 1e-6;
 const POWER_NEEDS_PICARD: &str =
     "uniqueness alone is no use for a power, which only plain iteration can solve";
 
-/// Certifies maps, one set of weights after the other. Between calls for all inputs it keeps the vector of T1, so
-/// that following the weights of a training run costs a few products.
+/// Certifies maps, one set of weights after the other. Between calls for all inputs it keeps the vectors that its searches
+/// found, so that following the weights of a training run costs a few products.
 ///
 /// ```
 /// use subdeq_theory::activation::Activation;
@@ -51,9 +52,19 @@ const POWER_NEEDS_PICARD: &str =
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Certifier {
-    /// The vector of T1 for all inputs, from the last call.
-    weights: Vec<f64>,
+    warm: Warm,
     proofs_only: bool,
+}
+
+/// What the searches of the tests for all inputs found in the last call.
+#[derive(Clone, Debug, Default)]
+struct Warm {
+    /// The vector of T1, a right Perron vector.
+    right: Vec<f64>,
+    /// The left one, scaled by the slopes.
+    left: Vec<f64>,
+    /// The largest singular vector of T2.
+    singular: Vec<f64>,
 }
 
 /// A question that makes no sense.
@@ -252,10 +263,9 @@ impl Certifier {
         let propagated = Domain::Propagated { steps: ibp::MAX_STEPS };
         if *scope == Scope::AllInputs {
             let everywhere = [WeightedSup, WeightedTwoNorm, DiagonalStability];
-            let first =
-                everywhere.iter().find_map(|&t| self.close_layer(layer, Domain::Everywhere, t, tried));
-            if first.is_some() {
-                return first;
+            let proof = self.close_everywhere(layer, &everywhere, tried);
+            if proof.is_some() {
+                return proof;
             }
         }
         let (state, mut closing) = match Closing::on_box(layer, propagated) {
@@ -264,9 +274,7 @@ impl Certifier {
             None => {
                 tried.push(Attempt::new("interval propagation", "the map is not bounded", f64::NAN));
                 let everywhere = [WeightedSup, WeightedTwoNorm, DiagonalStability];
-                return everywhere
-                    .iter()
-                    .find_map(|&t| self.close_layer(layer, Domain::Everywhere, t, tried));
+                return self.close_everywhere(layer, &everywhere, tried);
             }
         };
         for test in [WeightedSup, LogJacobian] {
@@ -292,13 +300,7 @@ impl Certifier {
         tried: &mut Vec<Attempt>,
     ) -> Option<Proof> {
         match domain {
-            Domain::Everywhere if theorem == Theorem::WeightedSup => {
-                self.weighted_sup_everywhere(layer, tried)
-            }
-            Domain::Everywhere if layer.operator.as_conv().is_some() => {
-                frequency_proof(layer, theorem, tried)
-            }
-            Domain::Everywhere => Closing::everywhere(layer).prove(theorem, None, tried),
+            Domain::Everywhere => self.close_everywhere(layer, &[theorem], tried),
             Domain::Propagated { .. } => {
                 let (state, mut closing) = Closing::on_box(layer, domain)?;
                 match theorem {
@@ -311,22 +313,38 @@ impl Certifier {
         }
     }
 
-    /// T1 on all of R^n, warm started; for a convolution on its channels.
-    fn weighted_sup_everywhere(&mut self, layer: &Layer<'_>, tried: &mut Vec<Attempt>) -> Option<Proof> {
-        let operator = match layer.operator.as_conv() {
-            Some(conv) => Cow::Owned(conv.channel_sums()),
-            None => Cow::Borrowed(layer.operator),
-        };
-        let n = operator.len();
-        let steepest = layer.response.slope(Interval::ALL).magnitude();
-        let warm = self.weights.len() == n;
-        if !warm {
-            self.weights = vec![1.0; n];
+    /// The tests on all of R^n, warm started; those of a convolution on its channels and frequencies.
+    fn close_everywhere(
+        &mut self,
+        layer: &Layer<'_>,
+        theorems: &[Theorem],
+        tried: &mut Vec<Attempt>,
+    ) -> Option<Proof> {
+        if let Some(conv) = layer.operator.as_conv() {
+            return theorems.iter().find_map(|&theorem| match theorem {
+                Theorem::WeightedSup => {
+                    let sums = conv.channel_sums();
+                    let d = vec![layer.response.slope(Interval::ALL).magnitude(); sums.len()];
+                    let theta = warm_search(&sums, &d, &mut self.warm.right);
+                    weighted_sup_proof(theta, &self.warm.right, Domain::Everywhere, tried)
+                }
+                _ => frequency_proof(layer, theorem, tried),
+            });
         }
-        let rounds = if warm { WARM_ROUNDS } else { COLD_ROUNDS };
-        let theta = weighted_sup::search(&operator, &vec![steepest; n], &mut self.weights, rounds);
-        weighted_sup_proof(theta, &self.weights, Domain::Everywhere, tried)
+        let mut closing = Closing::everywhere(layer, std::mem::take(&mut self.warm));
+        let proof = theorems.iter().find_map(|&theorem| closing.prove(theorem, None, tried));
+        self.warm = closing.warm;
+        proof
     }
+}
+
+/// T1's search, from `v` where it fits.
+fn warm_search(operator: &Operator, d: &[f64], v: &mut Vec<f64>) -> f64 {
+    let warm = v.len() == d.len();
+    if !warm {
+        *v = vec![1.0; d.len()];
+    }
+    weighted_sup::search(operator, d, v, if warm { WARM_ROUNDS } else { COLD_ROUNDS })
 }
 
 fn check_injection(map: &MapSpec, weights: &Operator, y: &[f64]) -> Result<(), CertifyError> {
@@ -474,73 +492,125 @@ struct Closing<'a, 'b> {
     slopes: Vec<Interval>,
     /// Upper bounds of `|slope|`.
     d: Vec<f64>,
-    matrix: Option<Vec<f64>>,
-    /// T1's bound and its vector, once computed.
-    perron: Option<(f64, Vec<f64>)>,
+    matrix: Option<Rc<Cow<'b, [f64]>>>,
+    warm: Warm,
+    /// T1's bound, once computed; its vector is `warm.right`.
+    theta: Option<f64>,
+    /// Whether `warm.left` belongs to these slopes.
+    left_is_new: bool,
 }
 
 impl<'a, 'b> Closing<'a, 'b> {
-    fn new(layer: &'a Layer<'b>, domain: Domain, slopes: Vec<Interval>) -> Closing<'a, 'b> {
+    fn new(layer: &'a Layer<'b>, domain: Domain, slopes: Vec<Interval>, warm: Warm) -> Closing<'a, 'b> {
         let d = slopes.iter().map(|s| s.magnitude().max(LEAST_SLOPE)).collect();
-        Closing { layer, domain, slopes, d, matrix: None, perron: None }
+        Closing { layer, domain, slopes, d, matrix: None, warm, theta: None, left_is_new: false }
     }
 
-    fn everywhere(layer: &'a Layer<'b>) -> Closing<'a, 'b> {
+    fn everywhere(layer: &'a Layer<'b>, warm: Warm) -> Closing<'a, 'b> {
         let slope = layer.response.slope(Interval::ALL);
-        Closing::new(layer, Domain::Everywhere, vec![slope; layer.len()])
+        Closing::new(layer, Domain::Everywhere, vec![slope; layer.len()], warm)
     }
 
     /// On the box after at most `domain`'s steps of propagation.
     fn on_box(layer: &'a Layer<'b>, domain: Domain) -> Option<(Propagated, Closing<'a, 'b>)> {
         let Domain::Propagated { steps } = domain else { return None };
-        let state = ibp::propagate(layer, steps)?;
+        let state = ibp::propagate(layer, steps, ibp::SETTLED)?;
         let slopes = state.preactivations.iter().map(|&u| layer.response.slope(u)).collect();
         let domain = Domain::Propagated { steps: state.steps };
-        Some((state, Closing::new(layer, domain, slopes)))
+        Some((state, Closing::new(layer, domain, slopes, Warm::default())))
     }
 
-    fn perron(&mut self) -> &(f64, Vec<f64>) {
-        self.perron.get_or_insert_with(|| {
-            let mut v = vec![1.0; self.d.len()];
-            let theta = weighted_sup::search(self.layer.operator, &self.d, &mut v, COLD_ROUNDS);
-            (theta, v)
-        })
+    /// T1's bound and its vector.
+    fn perron(&mut self) -> (f64, &[f64]) {
+        let theta = match self.theta {
+            Some(theta) => theta,
+            None => {
+                if self.warm.right.len() != self.d.len()
+                    && let Some(conv) = self.layer.operator.as_conv()
+                {
+                    self.warm.right = channel_perron(conv, &self.d);
+                    weighted_sup::search(self.layer.operator, &self.d, &mut self.warm.right, COLD_ROUNDS)
+                } else {
+                    warm_search(self.layer.operator, &self.d, &mut self.warm.right)
+                }
+            }
+        };
+        self.theta = Some(theta);
+        (theta, &self.warm.right)
     }
 
-    fn matrix(&mut self) -> Option<&[f64]> {
+    /// Whether the tests that need the matrix itself can be tried.
+    fn has_matrix(&self) -> bool {
+        self.layer.len() <= DENSE_LIMIT
+    }
+
+    fn matrix(&mut self) -> Option<Rc<Cow<'b, [f64]>>> {
         if self.matrix.is_none() {
-            self.matrix = self.layer.operator.to_dense(DENSE_LIMIT);
+            self.matrix = self.layer.operator.matrix(DENSE_LIMIT).map(Rc::new);
         }
-        self.matrix.as_deref()
+        self.matrix.clone()
     }
 
     /// `D x` for the left Perron vector `x` of `D|W|`: the right one of `D|W^T|`.
-    fn left_perron(&self) -> Vec<f64> {
-        let mut q = vec![1.0; self.d.len()];
-        weighted_sup::search(&self.layer.operator.transposed(), &self.d, &mut q, COLD_ROUNDS);
-        q
-    }
-
-    /// The diagonal scalings `T` worth trying for T2.
-    fn two_norm_weights(&mut self) -> Vec<Vec<f64>> {
-        let (q, d) = (self.left_perron(), self.d.clone());
-        let v = &self.perron().1;
-        let balanced = (0..d.len()).map(|i| (q[i] / (d[i] * v[i])).sqrt().clamp(1e-100, 1e100)).collect();
-        vec![vec![1.0; d.len()], balanced]
-    }
-
-    /// The diagonal matrices `P` worth trying for T3.
-    fn stability_weights(&mut self) -> Vec<Vec<f64>> {
-        let (q, d) = (self.left_perron(), self.d.clone());
-        let v = &self.perron().1;
-        let clamped = |x: f64| x.clamp(1e-100, 1e100);
-        let balanced = q.iter().zip(v).map(|(q, v)| clamped(q / v)).collect();
-        let mut choices = vec![vec![1.0; d.len()], balanced];
-        if self.domain != Domain::Everywhere {
-            choices.push(d.iter().map(|&d| clamped(d)).collect());
-            choices.push(d.iter().map(|&d| clamped(1.0 / d)).collect());
+    fn left_perron(&mut self) -> &[f64] {
+        if !self.left_is_new {
+            warm_search(&self.layer.operator.transposed(), &self.d, &mut self.warm.left);
+            self.left_is_new = true;
         }
-        choices
+        &self.warm.left
+    }
+
+    /// The diagonal scaling `T`, other than the identity, worth trying for T2.
+    fn balanced_norm_weights(&mut self) -> Vec<f64> {
+        let p = self.balanced_stability_weights();
+        p.iter().zip(&self.d).map(|(p, d)| clamped((p / d).sqrt())).collect()
+    }
+
+    /// The diagonal matrix `P` made of both Perron vectors.
+    fn balanced_stability_weights(&mut self) -> Vec<f64> {
+        self.perron();
+        self.left_perron();
+        self.warm.left.iter().zip(&self.warm.right).map(|(q, v)| clamped(q / v)).collect()
+    }
+
+    /// T2's bound with the first diagonal scaling that gives one, and the scaling.
+    fn two_norm(&mut self) -> Option<(f64, Vec<f64>)> {
+        let matrix = self.matrix()?;
+        let ones = vec![1.0; self.d.len()];
+        let bound = |closing: &mut Self, t: &[f64]| {
+            two_norm::bound(&matrix, &closing.d, t, &mut closing.warm.singular).and_then(stated)
+        };
+        if let Some(factor) = bound(self, &ones) {
+            return Some((factor, ones));
+        }
+        let t = self.balanced_norm_weights();
+        if t == ones {
+            return None;
+        }
+        bound(self, &t).map(|factor| (factor, t))
+    }
+
+    /// The first diagonal `P` worth trying for T3 that passes the test.
+    fn stable_weights<R>(
+        &mut self,
+        mut test: impl FnMut(&[f64], &[f64], &[f64]) -> Option<R>,
+    ) -> Option<(Vec<f64>, R)> {
+        let matrix = self.matrix()?;
+        let d = self.d.clone();
+        let mut passes = |p: Vec<f64>| test(&matrix, &d, &p).map(|found| (p, found));
+        let ones = vec![1.0; d.len()];
+        passes(ones.clone())
+            .or_else(|| {
+                let balanced = self.balanced_stability_weights();
+                if balanced == ones { None } else { passes(balanced) }
+            })
+            .or_else(|| {
+                if self.domain == Domain::Everywhere {
+                    return None;
+                }
+                passes(d.iter().map(|&d| clamped(d)).collect())
+                    .or_else(|| passes(d.iter().map(|&d| clamped(1.0 / d)).collect()))
+            })
     }
 
     fn prove(
@@ -565,53 +635,44 @@ impl<'a, 'b> Closing<'a, 'b> {
         match theorem {
             Theorem::WeightedSup => {
                 let (theta, v) = self.perron();
-                weighted_sup_proof(*theta, v, domain, tried)
+                weighted_sup_proof(theta, v, domain, tried)
             }
             Theorem::WeightedTwoNorm => {
-                let choices = self.two_norm_weights();
-                let d = self.d.clone();
-                let matrix = self.matrix()?;
-                for t in choices {
-                    if let Some(factor) = two_norm::bound(matrix, &d, &t).and_then(stated) {
-                        return Some(Proof {
-                            theorem,
-                            factor: Some(factor),
-                            evidence: evidence(&t),
-                            metric: Metric::WeightedTwoNorm { t },
-                            picard_converges: true,
-                        });
-                    }
+                if !self.has_matrix() {
+                    return None;
                 }
-                failed("the norm is not below 1", f64::NAN)
+                let Some((factor, t)) = self.two_norm() else {
+                    return failed("the norm is not below 1", f64::NAN);
+                };
+                Some(Proof {
+                    theorem,
+                    factor: Some(factor),
+                    evidence: evidence(&t),
+                    metric: Metric::WeightedTwoNorm { t },
+                    picard_converges: true,
+                })
             }
             Theorem::DiagonalStability => {
                 if self.slopes.iter().any(|s| s.lo < 0.0) {
                     return failed("the activation is not increasing", f64::NAN);
                 }
-                let ones = vec![1.0; self.d.len()];
-                let d = self.d.clone();
-                let holds = |p: &[f64], matrix: &[f64]| diagonal_stability::holds(matrix, &d, p);
-                let found = if holds(&ones, self.matrix()?) {
-                    Some(ones)
-                } else {
-                    let choices = self.stability_weights();
-                    let matrix = self.matrix()?;
-                    choices.into_iter().skip(1).find(|p| holds(p, matrix))
-                };
-                match found {
-                    Some(p) => Some(Proof {
-                        theorem,
-                        factor: None,
-                        metric: Metric::None,
-                        picard_converges: false,
-                        evidence: evidence(&p),
-                    }),
-                    None => failed("not positive definite", f64::NAN),
+                if !self.has_matrix() {
+                    return None;
                 }
+                let found =
+                    self.stable_weights(|matrix, d, p| diagonal_stability::holds(matrix, d, p).then_some(()));
+                let Some((p, ())) = found else { return failed("not positive definite", f64::NAN) };
+                Some(Proof {
+                    theorem,
+                    factor: None,
+                    metric: Metric::None,
+                    picard_converges: false,
+                    evidence: evidence(&p),
+                })
             }
             Theorem::SlopeInterval => {
                 let slopes = self.slopes.clone();
-                match slope_interval::bound(self.matrix()?, &slopes, COLD_ROUNDS) {
+                match slope_interval::bound(&self.matrix()?, &slopes, COLD_ROUNDS) {
                     Ok((theta, v)) if stated(theta).is_some() => Some(Proof {
                         theorem,
                         factor: None,
@@ -639,6 +700,21 @@ impl<'a, 'b> Closing<'a, 'b> {
             _ => None,
         }
     }
+}
+
+/// Scalings stay where their squares and quotients neither overflow nor vanish.
+fn clamped(x: f64) -> f64 {
+    x.clamp(1e-100, 1e100)
+}
+
+/// The Perron vector of `D|W|` with the channel sums in place of the taps and the steepest slope of each channel, constant over
+/// the pixels: where the search on all pixels starts.
+fn channel_perron(conv: &Conv, d: &[f64]) -> Vec<f64> {
+    let pixels = d.len() / conv.channels();
+    let steepest: Vec<f64> = d.chunks_exact(pixels).map(|d| d.iter().copied().fold(0.0, f64::max)).collect();
+    let mut v = vec![1.0; conv.channels()];
+    weighted_sup::search(&conv.channel_sums(), &steepest, &mut v, COLD_ROUNDS);
+    v.iter().flat_map(|&v| std::iter::repeat_n(v, pixels)).collect()
 }
 
 /// T1, T2 and T3 with secant slopes, in this order.
@@ -689,7 +765,8 @@ impl<'a, 'b> Secants<'a, 'b> {
 
     fn prove(&self, theorem: Theorem, tried: &mut Vec<Attempt>) -> Option<Proof> {
         let slopes: Vec<Interval> = self.slopes.iter().map(|&s| Interval::new(0.0, s)).collect();
-        let mut closing = Closing::new(self.layer, Domain::Propagated { steps: self.steps }, slopes);
+        let domain = Domain::Propagated { steps: self.steps };
+        let mut closing = Closing::new(self.layer, domain, slopes, Warm::default());
         let row_sum = self.layer.operator.row_sums().into_iter().fold(0.0, f64::max);
         let residual = &self.anchor.residual;
         let top_residual = residual.iter().copied().fold(0.0, f64::max);
@@ -702,7 +779,8 @@ impl<'a, 'b> Secants<'a, 'b> {
         // `reach` bounds |W (z' - z_k)| for every fixed point z', entry by entry.
         let (factor, weights, metric, reach) = match theorem {
             Theorem::SecantWeightedSup => {
-                let (theta, v) = closing.perron().clone();
+                let (theta, v) = closing.perron();
+                let v = v.to_vec();
                 let Some(factor) = stated(theta) else { return failed("theta is not below 1", theta) };
                 let mut image = vec![0.0; n];
                 self.layer.operator.apply_abs(&v, &mut image);
@@ -711,10 +789,10 @@ impl<'a, 'b> Secants<'a, 'b> {
                 (Some(factor), v.clone(), Metric::WeightedSup { v }, reach)
             }
             Theorem::SecantTwoNorm => {
-                let choices = closing.two_norm_weights();
-                let matrix = closing.matrix()?;
-                let bound = |t: &Vec<f64>| two_norm::bound(matrix, &self.slopes, t).and_then(stated);
-                let Some((factor, t)) = choices.into_iter().find_map(|t| bound(&t).map(|f| (f, t))) else {
+                if !closing.has_matrix() {
+                    return None;
+                }
+                let Some((factor, t)) = closing.two_norm() else {
                     return failed("the norm is not below 1", f64::NAN);
                 };
                 let off = residual.iter().zip(&t).map(|(r, t)| (r * t) * (r * t)).sum::<f64>().sqrt();
@@ -729,11 +807,12 @@ impl<'a, 'b> Secants<'a, 'b> {
                 if !self.layer.response.is_increasing() {
                     return failed("the activation is not increasing", f64::NAN);
                 }
-                let choices = closing.stability_weights();
-                let matrix = closing.matrix()?;
-                let found = choices.into_iter().find_map(|p| {
-                    let (scaled, s) = diagonal_stability::scaled(matrix, &self.slopes, &p);
-                    scaled.exceeds(SECANT_MARGIN).then_some((p, s))
+                if !closing.has_matrix() {
+                    return None;
+                }
+                let found = closing.stable_weights(|matrix, slopes, p| {
+                    let (scaled, s) = diagonal_stability::scaled(matrix, slopes, p);
+                    scaled.exceeds(SECANT_MARGIN).then_some(s)
                 });
                 let Some((p, s)) = found else { return failed("not positive definite", f64::NAN) };
                 // |S P W (zt - z_k)|_2 over the margin bounds S^-1 (z' - zt).

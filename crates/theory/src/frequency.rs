@@ -4,374 +4,496 @@
 //! zero-padded one is a compression of the circular one on a torus with one more row and column, so the same maxima, over the
 //! frequencies of that torus, bound it from above. Opposite frequencies have conjugate blocks: half of them suffice.
 //!
-//! Eight frequencies are factorised at once, one per vector lane: every operation is a full vector operation whatever
-//! the number of channels.
+//! What has to be positive definite at every frequency, `diagonal I + skew (K + K^*) - weight K^* K`, is a trigonometric
+//! polynomial in the frequency. Its coefficients, real matrices, are computed once; after that the products `K^* K` cost no
+//! more than their entries. Eight frequencies are factorised at once, one per vector lane: every operation is a full
+//! vector operation whatever the number of channels.
+
+use pulp::{Arch, Simd, WithSimd};
 
 use crate::cholesky::MOST_BISECTIONS;
+use crate::lu::add_transposed_product;
 use crate::operator::{Conv, Padding};
 use crate::round::{gamma, tiny, vectorised};
 
-/// Frequencies handled together.
+/// Frequencies handled together: as many as the widest vectors have lanes.
 const LANES: usize = 8;
-type Lane = [f64; LANES];
+/// Bytes to which the vectors are aligned, so that none straddles two cache lines.
+const ALIGNMENT: usize = 64;
 
 /// What is lost, relative to the size of a term, by the angle, its sine and cosine, and the few products and sums.
 const TERM_ERROR: f64 = 1e-14;
 
-/// Half of the offsets of a 3x3 kernel other than the centre, as (row, column).
-const HALF: [(isize, isize); 4] = [(0, 1), (1, -1), (1, 0), (1, 1)];
+/// Half of the offsets other than zero between two taps of a 3x3 kernel, as (row, column); those of one tap come first.
+const OFFSETS: [(isize, isize); 12] =
+    [(0, 1), (1, -1), (1, 0), (1, 1), (0, 2), (1, -2), (1, 2), (2, -2), (2, -1), (2, 0), (2, 1), (2, 2)];
+/// How many of them occur in `K` itself.
+const SINGLE: usize = 4;
 
-/// The angles `(row, column)` of one frequency of every conjugate pair.
-fn frequencies(conv: &Conv) -> Vec<(f64, f64)> {
-    let border = usize::from(conv.padding() == Padding::Zero);
-    let (rows, columns) = (conv.height() + border, conv.width() + border);
-    let angle = |k: usize, n: usize| std::f64::consts::TAU * k as f64 / n as f64;
-    let mut half = Vec::new();
-    for r in 0..rows {
-        for c in 0..columns {
-            let opposite = ((rows - r) % rows, (columns - c) % columns);
-            if (r, c) <= opposite {
-                half.push((angle(r, rows), angle(c, columns)));
+/// The torus of a circular convolution that the convolution is, or is a compression of.
+struct Torus {
+    rows: usize,
+    columns: usize,
+    /// One frequency of every conjugate pair.
+    half: Vec<(usize, usize)>,
+}
+
+impl Torus {
+    fn of(conv: &Conv) -> Torus {
+        let border = usize::from(conv.padding() == Padding::Zero);
+        let (rows, columns) = (conv.height() + border, conv.width() + border);
+        let frequencies = (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c)));
+        let first = |&(r, c): &(usize, usize)| (r, c) <= ((rows - r) % rows, (columns - c) % columns);
+        Torus { rows, columns, half: frequencies.filter(first).collect() }
+    }
+
+    fn batches(&self) -> usize {
+        self.half.len().div_ceil(LANES)
+    }
+
+    /// The frequencies of a batch: a stride through all, so that a failure in one region is met early.
+    fn batch(&self, index: usize) -> [(usize, usize); LANES] {
+        let mut chosen = [(0, 0); LANES];
+        for (lane, frequency) in chosen.iter_mut().enumerate() {
+            *frequency = self.half[(index + lane * self.batches()).min(self.half.len() - 1)];
+        }
+        chosen
+    }
+
+    /// Sine and cosine of the phase of an offset at a frequency, the whole turns left out exactly.
+    fn phase(&self, offset: (isize, isize), frequency: (usize, usize)) -> (f64, f64) {
+        let turns = |d: isize, k: usize, n: usize| (d * k as isize).rem_euclid(n as isize) as f64 / n as f64;
+        let both = turns(offset.0, frequency.0, self.rows) + turns(offset.1, frequency.1, self.columns);
+        (std::f64::consts::TAU * both).sin_cos()
+    }
+}
+
+/// `H(f) = A_0 + sum_d cos(d f) C_d + i sin(d f) D_d`, with real symmetric `A_0`, `C_d` and antisymmetric `D_d`.
+struct Polynomial {
+    n: usize,
+    /// How many of [`OFFSETS`] occur.
+    offsets: usize,
+    /// Per entry of the lower triangle: `A_0`, then `C_d` and `D_d` of each offset.
+    coefficients: Vec<f64>,
+}
+
+impl Polynomial {
+    /// From the coefficients of `exp(i d f)`: `at(0, i, j)` without a phase, `at(1 + k, i, j)` for offset `k`; those of the
+    /// opposite offsets are the transposes.
+    fn new(n: usize, offsets: usize, at: impl Fn(usize, usize, usize) -> f64) -> Polynomial {
+        let mut coefficients = Vec::with_capacity((1 + 2 * offsets) * n * (n + 1) / 2);
+        for i in 0..n {
+            for j in 0..=i {
+                coefficients.push(at(0, i, j));
+                for d in 1..=offsets {
+                    let (forth, back) = (at(d, i, j), at(d, j, i));
+                    coefficients.extend([forth + back, forth - back]);
+                }
             }
         }
+        Polynomial { n, offsets, coefficients }
     }
-    half
-}
 
-/// Eight Hermitian matrices, the lower triangles of which are stored lane by lane: entry `(i, j)`, `j <= i`, at
-/// `i (i + 1)/2 + j`.
-struct Batch {
-    n: usize,
-    re: Vec<Lane>,
-    im: Vec<Lane>,
-}
-
-impl Batch {
-    fn new(n: usize) -> Batch {
-        let entries = n * (n + 1) / 2;
-        Batch { n, re: vec![[0.0; LANES]; entries], im: vec![[0.0; LANES]; entries] }
+    fn stride(&self) -> usize {
+        1 + 2 * self.offsets
     }
-}
 
-/// A map from frequencies to Hermitian matrices whose positive definiteness is in question.
-trait Symbols: Sync {
-    /// Writes the matrices of eight frequencies.
-    fn fill(&self, angles: &[(f64, f64); LANES], batch: &mut Batch);
-    /// A bound of the 2-norm of (matrix meant - matrix written).
-    fn uncertainty(&self) -> f64;
-}
-
-/// Whether every matrix is positive definite at every frequency; stops at the first that is not.
-fn all_positive_definite(conv: &Conv, symbols: &impl Symbols) -> bool {
-    let angles = frequencies(conv);
-    let n = conv.channels();
-    let mut batch = Batch::new(n);
-    let uncertainty = symbols.uncertainty();
-    // A stride through the frequencies, so that a failure in one region is met early.
-    let batches = angles.len().div_ceil(LANES);
-    (0..batches).all(|start| {
-        let mut chosen = [(0.0, 0.0); LANES];
-        for (lane, angle) in chosen.iter_mut().enumerate() {
-            *angle = angles[(start + lane * batches).min(angles.len() - 1)];
+    /// `skew * self - weight * other`, where `other` has all offsets.
+    fn combined(&self, skew: f64, other: &Polynomial, weight: f64) -> Polynomial {
+        let mut sum: Vec<f64> = other.coefficients.iter().map(|c| -weight * c).collect();
+        for (sum, own) in
+            sum.chunks_exact_mut(other.stride()).zip(self.coefficients.chunks_exact(self.stride()))
+        {
+            for (sum, own) in sum.iter_mut().zip(own) {
+                *sum += skew * own;
+            }
         }
-        vectorised(
-            #[inline(always)]
-            || {
-                symbols.fill(&chosen, &mut batch);
-                shift_diagonal(&mut batch, uncertainty);
-                factorise(&mut batch)
-            },
-        )
+        Polynomial { n: self.n, offsets: other.offsets, coefficients: sum }
+    }
+}
+
+/// `K + K^*`, doubled hermitian part of the blocks.
+fn twice_hermitian_part(conv: &Conv) -> Polynomial {
+    let tap =
+        |o: usize, i: usize, (r, c): (isize, isize)| conv.taps(o, i)[((r + 1) * 3 + c + 1).unsigned_abs()];
+    Polynomial::new(conv.channels(), SINGLE, |d, o, i| {
+        let (r, c) = if d == 0 { (0, 0) } else { OFFSETS[d - 1] };
+        tap(o, i, (r, c)) + tap(i, o, (-r, -c))
     })
 }
 
-/// Subtracts what rounding may have hidden: as in the real case, with the error of complex products (each is two
-/// real sums of two products, so an inner product of length `n` is a real one of length `2 n`).
-#[inline(always)]
-fn shift_diagonal(batch: &mut Batch, uncertainty: f64) {
-    let n = batch.n;
-    let mut trace = [0.0; LANES];
-    for i in 0..n {
-        let diagonal = &batch.re[i * (i + 1) / 2 + i];
-        for l in 0..LANES {
-            trace[l] += diagonal[l].abs();
+/// `K^* K`: the coefficient of offset `d` is the sum of `K_t^T K_t'` over the taps with `t' - t = d`.
+fn gram(conv: &Conv) -> Polynomial {
+    let n = conv.channels();
+    let mut taps = vec![0.0; 9 * n * n];
+    for (pair, kernel) in conv.kernel().chunks_exact(9).enumerate() {
+        for (t, &k) in kernel.iter().enumerate() {
+            taps[t * n * n + pair] = k;
         }
     }
-    for i in 0..n {
-        let diagonal = &mut batch.re[i * (i + 1) / 2 + i];
-        for l in 0..LANES {
-            let shift = uncertainty + 4.0 * gamma(2 * n + 8) * trace[l] + tiny(4 * n * n);
-            diagonal[l] = (diagonal[l] - shift.next_up()).next_down();
+    let mut products = vec![0.0; (1 + OFFSETS.len()) * n * n];
+    for (d, product) in products.chunks_exact_mut(n * n).enumerate() {
+        let (r, c) = if d == 0 { (0, 0) } else { OFFSETS[d - 1] };
+        for t in 0..9isize {
+            let (row, column) = (t / 3 + r, t % 3 + c);
+            if (0..3).contains(&row) && (0..3).contains(&column) {
+                let matrix = |t: isize| &taps[t.unsigned_abs() * n * n..][..n * n];
+                let (left, right) = (matrix(t), matrix(3 * row + column));
+                vectorised(
+                    #[inline(always)]
+                    || add_transposed_product(left, right, n, product),
+                );
+            }
         }
+    }
+    Polynomial::new(n, OFFSETS.len(), |d, i, j| products[d * n * n + i * n + j])
+}
+
+/// The lower triangles of one vector's worth of Hermitian matrices: entry `(i, j)`, `j <= i`, as a real and an imaginary vector
+/// at `2 (i (i + 1)/2 + j)`.
+struct Scratch(Vec<f64>);
+
+impl Scratch {
+    fn new(n: usize) -> Scratch {
+        Scratch(vec![0.0; LANES * n * (n + 1) + ALIGNMENT / size_of::<f64>()])
+    }
+
+    fn aligned(&mut self) -> &mut [f64] {
+        // A start that cannot be aligned is merely slower.
+        let start = self.0.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT / size_of::<f64>());
+        &mut self.0[start..]
     }
 }
 
-/// Cholesky `H = L L^*` in place; `false` as soon as a pivot of any lane is not positive.
-#[inline(always)]
-fn factorise(batch: &mut Batch) -> bool {
-    let n = batch.n;
-    for j in 0..n {
-        let row_j = j * (j + 1) / 2;
-        // Pivot: the diagonal minus the squared length of the row so far.
-        let mut pivot = batch.re[row_j + j];
-        for k in 0..j {
-            let (re, im) = (&batch.re[row_j + k], &batch.im[row_j + k]);
-            for l in 0..LANES {
-                pivot[l] -= re[l] * re[l] + im[l] * im[l];
+/// Whether `diagonal I + H(f)`, wrong by at most `uncertainty` in the 2-norm, is certainly positive definite at all
+/// frequencies of a batch.
+struct Batch<'a> {
+    polynomial: &'a Polynomial,
+    diagonal: f64,
+    uncertainty: f64,
+    /// Per offset: sines of the eight frequencies, cosines of the eight frequencies.
+    phases: &'a [[[f64; LANES]; 2]],
+    scratch: &'a mut [f64],
+}
+
+impl WithSimd for Batch<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> bool {
+        let Batch { polynomial, diagonal, uncertainty, phases, scratch } = self;
+        let matrix = S::as_mut_simd_f64s(scratch).0;
+        let groups = LANES / S::F64_LANES;
+        for group in 0..groups {
+            fill(simd, polynomial, phases, group, matrix);
+            shift_diagonal(simd, matrix, polynomial.n, diagonal, uncertainty);
+            if !factorise(simd, matrix, polynomial.n) {
+                return false;
             }
         }
-        if !pivot.iter().all(|p| *p > 0.0 && p.is_finite()) {
-            return false;
+        true
+    }
+}
+
+#[inline(always)]
+fn fill<S: Simd>(
+    simd: S,
+    polynomial: &Polynomial,
+    phases: &[[[f64; LANES]; 2]],
+    group: usize,
+    matrix: &mut [S::f64s],
+) {
+    let mut trigonometric = [[simd.splat_f64s(0.0); 2]; OFFSETS.len()];
+    for (vectors, lanes) in trigonometric.iter_mut().zip(phases) {
+        for (vector, lanes) in vectors.iter_mut().zip(lanes) {
+            *vector = S::as_simd_f64s(lanes).0[group];
         }
-        let mut scale = [0.0; LANES];
-        for l in 0..LANES {
-            scale[l] = 1.0 / pivot[l].sqrt();
+    }
+    let trigonometric = &trigonometric[..polynomial.offsets];
+    for (c, entry) in
+        polynomial.coefficients.chunks_exact(polynomial.stride()).zip(matrix.chunks_exact_mut(2))
+    {
+        let (mut re, mut im) = (simd.splat_f64s(c[0]), simd.splat_f64s(0.0));
+        for (c, [sine, cosine]) in c[1..].chunks_exact(2).zip(trigonometric) {
+            re = simd.mul_add_e_f64s(simd.splat_f64s(c[0]), *cosine, re);
+            im = simd.mul_add_e_f64s(simd.splat_f64s(c[1]), *sine, im);
         }
-        // The column below it, four rows at a time: each entry of row j is loaded once for four rows.
-        let mut i = j + 1;
-        while i + 4 <= n {
-            column_entries::<4>(batch, i, j, &scale);
-            i += 4;
+        (entry[0], entry[1]) = (re, im);
+    }
+}
+
+/// Adds the diagonal and subtracts what rounding may have hidden: as in the real case, with the error of complex products
+/// (each is two real sums of two products, so an inner product of length `n` is a real one of length `2 n`) and of the
+/// subtraction itself, which is at most a unit in the last place of the trace.
+#[inline(always)]
+fn shift_diagonal<S: Simd>(simd: S, matrix: &mut [S::f64s], n: usize, diagonal: f64, uncertainty: f64) {
+    let diagonal_at = |i: usize| i * (i + 3);
+    let mut trace = simd.splat_f64s(0.0);
+    for i in 0..n {
+        let entry = simd.add_f64s(matrix[diagonal_at(i)], simd.splat_f64s(diagonal));
+        matrix[diagonal_at(i)] = entry;
+        trace = simd.add_f64s(trace, simd.abs_f64s(entry));
+    }
+    let up = 1.0 + 8.0 * f64::EPSILON;
+    let relative = simd.splat_f64s(4.0 * gamma(2 * n + 12) * up);
+    let absolute = simd.splat_f64s((uncertainty + tiny(4 * n * n)) * up);
+    let shift = simd.mul_f64s(simd.mul_add_e_f64s(relative, trace, absolute), simd.splat_f64s(up));
+    for i in 0..n {
+        matrix[diagonal_at(i)] = simd.sub_f64s(matrix[diagonal_at(i)], shift);
+    }
+}
+
+/// Cholesky `H = L L^*` in place; `false` as soon as a pivot of any lane is not positive. Four rows of `L` at a time, so that
+/// they stay in the innermost cache while the rows above them pass by once.
+#[inline(always)]
+fn factorise<S: Simd>(simd: S, matrix: &mut [S::f64s], n: usize) -> bool {
+    let mut first = 0;
+    while first < n {
+        let last = (first + 4).min(n);
+        if last - first == 4 {
+            for j in 0..first {
+                column_entries::<S, 4>(simd, matrix, first, j);
+            }
         }
-        while i < n {
-            column_entries::<1>(batch, i, j, &scale);
-            i += 1;
+        for j in (if last - first == 4 { first } else { 0 })..last {
+            if j >= first && !pivot(simd, matrix, j) {
+                return false;
+            }
+            for i in first.max(j + 1)..last {
+                column_entries::<S, 1>(simd, matrix, i, j);
+            }
         }
+        first = last;
     }
     true
 }
 
+/// Replaces the diagonal entry `j`, once row `j` is done, by `1 / L_jj` (in its imaginary place, which is not used).
+#[inline(always)]
+fn pivot<S: Simd>(simd: S, matrix: &mut [S::f64s], j: usize) -> bool {
+    let row = &mut matrix[j * (j + 1)..][..2 * j + 2];
+    let (done, diagonal) = row.split_at_mut(2 * j);
+    // Four independent chains: one would wait for each product.
+    let mut chains = [simd.splat_f64s(0.0); 4];
+    let mut quads = done.chunks_exact(4);
+    for quad in &mut quads {
+        for (chain, &x) in chains.iter_mut().zip(quad) {
+            *chain = simd.mul_add_e_f64s(x, x, *chain);
+        }
+    }
+    for &x in quads.remainder() {
+        chains[0] = simd.mul_add_e_f64s(x, x, chains[0]);
+    }
+    let squares = simd.add_f64s(simd.add_f64s(chains[0], chains[1]), simd.add_f64s(chains[2], chains[3]));
+    let rest = simd.sub_f64s(diagonal[0], squares);
+    let mut lanes = [1.0; LANES];
+    simd.partial_store_f64s(&mut lanes[..S::F64_LANES], rest);
+    diagonal[1] = simd.div_f64s(simd.splat_f64s(1.0), simd.sqrt_f64s(rest));
+    lanes.iter().all(|p| *p > 0.0 && p.is_finite())
+}
+
 /// `L[i][j]` for `ROWS` consecutive `i`: `(H_ij - sum_k L_ik conj(L_jk)) / L_jj`.
 #[inline(always)]
-fn column_entries<const ROWS: usize>(batch: &mut Batch, i: usize, j: usize, scale: &Lane) {
-    let row_j = j * (j + 1) / 2;
-    let starts: [usize; ROWS] = std::array::from_fn(|r| (i + r) * (i + r + 1) / 2);
-    let mut re: [Lane; ROWS] = std::array::from_fn(|r| batch.re[starts[r] + j]);
-    let mut im: [Lane; ROWS] = std::array::from_fn(|r| batch.im[starts[r] + j]);
-    {
-        let (cr, ci) = (&batch.re[row_j..][..j], &batch.im[row_j..][..j]);
-        let rows_re: [&[Lane]; ROWS] = std::array::from_fn(|r| &batch.re[starts[r]..][..j]);
-        let rows_im: [&[Lane]; ROWS] = std::array::from_fn(|r| &batch.im[starts[r]..][..j]);
-        for k in 0..j {
-            for r in 0..ROWS {
-                let (a, b) = (&rows_re[r][k], &rows_im[r][k]);
-                for l in 0..LANES {
-                    re[r][l] -= a[l] * cr[k][l] + b[l] * ci[k][l];
-                    im[r][l] -= b[l] * cr[k][l] - a[l] * ci[k][l];
-                }
-            }
-        }
-    }
+fn column_entries<S: Simd, const ROWS: usize>(simd: S, matrix: &mut [S::f64s], i: usize, j: usize) {
+    let (above, below) = matrix.split_at_mut(i * (i + 1));
+    let row_j = &above[j * (j + 1)..][..2 * j + 2];
+    // Row r of those below starts this far behind row i.
+    let start = |r: usize| (i + r) * (i + r + 1) - i * (i + 1);
+    let zero = simd.splat_f64s(0.0);
+    let (mut re, mut im) = ([zero; ROWS], [zero; ROWS]);
     for r in 0..ROWS {
-        for l in 0..LANES {
-            re[r][l] *= scale[l];
-            im[r][l] *= scale[l];
+        (re[r], im[r]) = (below[start(r) + 2 * j], below[start(r) + 2 * j + 1]);
+    }
+    let mut rows: [&[S::f64s]; ROWS] = [&[]; ROWS];
+    for (r, row) in rows.iter_mut().enumerate() {
+        *row = &below[start(r)..][..2 * j];
+    }
+    for k in 0..j {
+        let (cr, ci) = (row_j[2 * k], row_j[2 * k + 1]);
+        for r in 0..ROWS {
+            let (a, b) = (rows[r][2 * k], rows[r][2 * k + 1]);
+            re[r] = simd.negate_mul_add_e_f64s(a, cr, re[r]);
+            im[r] = simd.negate_mul_add_e_f64s(b, cr, im[r]);
+            re[r] = simd.negate_mul_add_e_f64s(b, ci, re[r]);
+            im[r] = simd.mul_add_e_f64s(a, ci, im[r]);
         }
-        batch.re[starts[r] + j] = re[r];
-        batch.im[starts[r] + j] = im[r];
+    }
+    let scale = row_j[2 * j + 1];
+    for r in 0..ROWS {
+        below[start(r) + 2 * j] = simd.mul_f64s(re[r], scale);
+        below[start(r) + 2 * j + 1] = simd.mul_f64s(im[r], scale);
     }
 }
 
-/// The Hermitian part of the blocks, `sym K^(f) = A_0 + sum_d cos(d f) C_d + i sin(d f) D_d` with real symmetric `C_d` and
-/// antisymmetric `D_d`, in the combination `diagonal I - weight sym K`.
-struct HermitianPart {
-    diagonal: f64,
-    /// Per entry of the lower triangle: `A_0`, the four `C_d`, the four `D_d`, all times `-weight`.
-    coefficients: Vec<[f64; 9]>,
+/// `level I + H(f)` at all frequencies, where the level is what is sought.
+struct Search<'a> {
+    torus: &'a Torus,
+    polynomial: &'a Polynomial,
+    /// Bound of the 2-norm of what `H(f)` is wrong by.
     uncertainty: f64,
-    n: usize,
+    phases: [[[f64; LANES]; 2]; OFFSETS.len()],
+    scratch: Scratch,
 }
 
-impl HermitianPart {
-    fn new(conv: &Conv, diagonal: f64, weight: f64) -> HermitianPart {
-        let n = conv.channels();
-        let tap = |o: usize, i: usize, (dr, dc): (isize, isize)| {
-            conv.taps(o, i)[((dr + 1) * 3 + dc + 1).unsigned_abs()]
-        };
-        let mut coefficients = Vec::with_capacity(n * (n + 1) / 2);
-        for o in 0..n {
-            for i in 0..=o {
-                let mut c = [0.0; 9];
-                c[0] = -weight * 0.5 * (tap(o, i, (0, 0)) + tap(i, o, (0, 0)));
-                for (k, &(dr, dc)) in HALF.iter().enumerate() {
-                    let forth = 0.5 * (tap(o, i, (dr, dc)) + tap(i, o, (-dr, -dc)));
-                    let back = 0.5 * (tap(i, o, (dr, dc)) + tap(o, i, (-dr, -dc)));
-                    c[1 + k] = -weight * (forth + back);
-                    c[5 + k] = -weight * (forth - back);
-                }
-                coefficients.push(c);
-            }
-        }
-        // Largest absolute row sum of all terms, for the error of each.
-        let row = |o: usize| -> f64 {
-            let pair = |i: usize| conv.taps(o, i).iter().chain(conv.taps(i, o)).map(|t| t.abs()).sum::<f64>();
-            (0..n).map(pair).sum()
-        };
-        let magnitude = weight.abs() * (0..n).map(row).fold(0.0, f64::max) + diagonal.abs();
-        HermitianPart { diagonal, coefficients, uncertainty: 2.0 * TERM_ERROR * magnitude, n }
+impl<'a> Search<'a> {
+    fn new(torus: &'a Torus, polynomial: &'a Polynomial, uncertainty: f64) -> Search<'a> {
+        let phases = [[[0.0; LANES]; 2]; OFFSETS.len()];
+        Search { torus, polynomial, uncertainty, phases, scratch: Scratch::new(polynomial.n) }
     }
-}
 
-impl Symbols for HermitianPart {
-    #[inline(always)]
-    fn fill(&self, angles: &[(f64, f64); LANES], batch: &mut Batch) {
-        let (mut cosines, mut sines) = ([[0.0; LANES]; 4], [[0.0; LANES]; 4]);
-        for (k, &(dr, dc)) in HALF.iter().enumerate() {
-            for (l, &(row, column)) in angles.iter().enumerate() {
-                let phase = dr as f64 * row + dc as f64 * column;
-                (sines[k][l], cosines[k][l]) = phase.sin_cos();
-            }
-        }
-        for ((c, re), im) in self.coefficients.iter().zip(&mut batch.re).zip(&mut batch.im) {
-            for l in 0..LANES {
-                re[l] = c[0]
-                    + (c[1] * cosines[0][l] + c[2] * cosines[1][l])
-                    + (c[3] * cosines[2][l] + c[4] * cosines[3][l]);
-                im[l] = (c[5] * sines[0][l] + c[6] * sines[1][l]) + (c[7] * sines[2][l] + c[8] * sines[3][l]);
-            }
-        }
-        for i in 0..self.n {
-            for re in &mut batch.re[i * (i + 1) / 2 + i] {
-                *re += self.diagonal;
+    /// Makes the batch of this number the current one.
+    fn choose(&mut self, batch: usize) {
+        let frequencies = self.torus.batch(batch);
+        for ([sines, cosines], &offset) in self.phases[..self.polynomial.offsets].iter_mut().zip(&OFFSETS) {
+            for (lane, &frequency) in frequencies.iter().enumerate() {
+                (sines[lane], cosines[lane]) = self.torus.phase(offset, frequency);
             }
         }
     }
 
-    fn uncertainty(&self) -> f64 {
-        self.uncertainty
+    /// Whether the level suffices for the current batch.
+    fn suffices(&mut self, level: f64) -> bool {
+        Arch::new().dispatch(Batch {
+            polynomial: self.polynomial,
+            diagonal: level,
+            uncertainty: self.uncertainty + 4.0 * TERM_ERROR * level.abs(),
+            phases: &self.phases,
+            scratch: self.scratch.aligned(),
+        })
+    }
+
+    /// A level that suffices everywhere: where the one so far does not, `raise` finds a higher one for the batch at hand, or
+    /// gives up. What suffices at one frequency does so at any higher level, so that one pass is enough.
+    fn climb(&mut self, start: f64, mut raise: impl FnMut(&mut Self, f64) -> Option<f64>) -> Option<f64> {
+        let mut level = start;
+        for batch in 0..self.torus.batches() {
+            self.choose(batch);
+            if !self.suffices(level) {
+                level = raise(self, level)?;
+            }
+        }
+        Some(level)
     }
 }
 
-/// `diagonal I + skew (K + K^*) - weight K^* K`, the matrix behind norms (`skew = 0`) and splitting factors.
-struct Gram<'a> {
-    conv: &'a Conv,
-    diagonal: f64,
-    skew: f64,
-    weight: f64,
-    uncertainty: f64,
+/// `||K||_inf` and `||K||_1` over all frequencies: the largest sums of absolute taps into and out of a channel.
+fn sums(conv: &Conv) -> (f64, f64) {
+    let n = conv.channels();
+    let sum = |o: usize, i: usize| conv.taps(o, i).iter().map(|t| t.abs()).sum::<f64>();
+    let rows = (0..n).map(|o| (0..n).map(|i| sum(o, i)).sum::<f64>()).fold(0.0, f64::max);
+    let columns = (0..n).map(|i| (0..n).map(|o| sum(o, i)).sum::<f64>()).fold(0.0, f64::max);
+    (rows, columns)
 }
 
-impl<'a> Gram<'a> {
-    fn new(conv: &'a Conv, diagonal: f64, skew: f64, weight: f64) -> Gram<'a> {
-        let n = conv.channels();
-        let sums = |o: usize, i: usize| conv.taps(o, i).iter().map(|t| t.abs()).sum::<f64>();
-        // ||K||_1 and ||K||_inf bound the row sums of |K^*||K|.
-        let rows = (0..n).map(|o| (0..n).map(|i| sums(o, i)).sum::<f64>()).fold(0.0, f64::max);
-        let columns = (0..n).map(|i| (0..n).map(|o| sums(o, i)).sum::<f64>()).fold(0.0, f64::max);
-        let products = weight.abs() * rows * columns;
-        let error = (4.0 * TERM_ERROR + gamma(2 * n + 16)) * products
-            + 2.0 * TERM_ERROR * (skew.abs() * (rows + columns) + diagonal.abs());
-        Gram { conv, diagonal, skew, weight, uncertainty: 2.0 * error }
-    }
-}
-
-impl Symbols for Gram<'_> {
-    #[inline(always)]
-    fn fill(&self, angles: &[(f64, f64); LANES], batch: &mut Batch) {
-        let n = self.conv.channels();
-        let (mut cosines, mut sines) = ([[0.0; LANES]; 9], [[0.0; LANES]; 9]);
-        for t in 0..9 {
-            let (dr, dc) = ((t / 3) as f64 - 1.0, (t % 3) as f64 - 1.0);
-            for (l, &(row, column)) in angles.iter().enumerate() {
-                (sines[t][l], cosines[t][l]) = (dr * row + dc * column).sin_cos();
-            }
-        }
-        // Column i of K as row i, so that entries of K^* K are inner products of rows.
-        let (mut re, mut im) = (vec![[0.0; LANES]; n * n], vec![[0.0; LANES]; n * n]);
-        for i in 0..n {
-            for o in 0..n {
-                let taps = self.conv.taps(o, i);
-                let (re, im) = (&mut re[i * n + o], &mut im[i * n + o]);
-                for t in 0..9 {
-                    for l in 0..LANES {
-                        re[l] += taps[t] * cosines[t][l];
-                        im[l] += taps[t] * sines[t][l];
-                    }
-                }
-            }
-        }
-        for i in 0..n {
-            for j in 0..=i {
-                // (K^* K)_ij = sum_o conj(K_oi) K_oj.
-                let (mut sum_re, mut sum_im) = ([0.0; LANES], [0.0; LANES]);
-                let (a_re, a_im) = (&re[i * n..][..n], &im[i * n..][..n]);
-                let (b_re, b_im) = (&re[j * n..][..n], &im[j * n..][..n]);
-                for o in 0..n {
-                    for l in 0..LANES {
-                        sum_re[l] += a_re[o][l] * b_re[o][l] + a_im[o][l] * b_im[o][l];
-                        sum_im[l] += a_re[o][l] * b_im[o][l] - a_im[o][l] * b_re[o][l];
-                    }
-                }
-                // (K + K^*)_ij = K_ij + conj(K_ji); row i holds column i.
-                let entry = i * (i + 1) / 2 + j;
-                for l in 0..LANES {
-                    let diagonal = if i == j { self.diagonal } else { 0.0 };
-                    let both_re = re[j * n + i][l] + re[i * n + j][l];
-                    let both_im = im[j * n + i][l] - im[i * n + j][l];
-                    batch.re[entry][l] = diagonal + self.skew * both_re - self.weight * sum_re[l];
-                    batch.im[entry][l] = self.skew * both_im - self.weight * sum_im[l];
-                }
-            }
-        }
-    }
-
-    fn uncertainty(&self) -> f64 {
-        self.uncertainty
-    }
+/// What the hermitian part, times `weight`, is wrong by at most.
+fn hermitian_uncertainty(conv: &Conv, weight: f64) -> f64 {
+    let (rows, columns) = sums(conv);
+    2.0 * TERM_ERROR * weight.abs() * (rows + columns)
 }
 
 /// Whether `I / slope - sym W` is positive definite, by all frequencies: T3 with `D = slope I`, `P = I`.
 pub(crate) fn is_monotone(conv: &Conv, slope: f64) -> bool {
-    exceeds(conv, 1.0, slope)
+    let torus = Torus::of(conv);
+    let mut part = twice_hermitian_part(conv);
+    part.coefficients.iter_mut().for_each(|c| *c *= -0.5 * slope);
+    Search::new(&torus, &part, hermitian_uncertainty(conv, slope)).climb(1.0, |_, _| None).is_some()
 }
 
-/// Whether `level I - weight sym W` is certainly positive definite.
-pub(crate) fn exceeds(conv: &Conv, level: f64, weight: f64) -> bool {
-    all_positive_definite(conv, &HermitianPart::new(conv, level, weight))
+/// `diagonal I + skew (W + W^T) - weight W^T W` of a convolution, for many diagonals, skews and weights.
+pub(crate) struct QuadraticForm {
+    torus: Torus,
+    hermitian: Polynomial,
+    gram: Polynomial,
+    rows: f64,
+    columns: f64,
 }
 
-/// Whether `diagonal I + skew (W + W^T) - weight W^T W` is certainly positive definite.
-pub(crate) fn gram_exceeds(conv: &Conv, diagonal: f64, skew: f64, weight: f64) -> bool {
-    all_positive_definite(conv, &Gram::new(conv, diagonal, skew, weight))
+impl QuadraticForm {
+    pub(crate) fn new(conv: &Conv) -> QuadraticForm {
+        let (rows, columns) = sums(conv);
+        QuadraticForm {
+            torus: Torus::of(conv),
+            hermitian: twice_hermitian_part(conv),
+            gram: gram(conv),
+            rows,
+            columns,
+        }
+    }
+
+    /// Coefficients of `K^* K` sum up `9 n` products; `||K||_1 ||K||_inf` bounds the row sums of `|K^*||K|`.
+    fn uncertainty(&self, skew: f64, weight: f64) -> f64 {
+        let products = weight.abs() * self.rows * self.columns;
+        let error = (4.0 * TERM_ERROR + gamma(9 * self.gram.n + 16)) * products
+            + 2.0 * TERM_ERROR * skew.abs() * (self.rows + self.columns);
+        2.0 * error
+    }
+
+    /// Whether the form is certainly positive definite.
+    pub(crate) fn exceeds(&self, diagonal: f64, skew: f64, weight: f64) -> bool {
+        let polynomial = self.hermitian.combined(skew, &self.gram, weight);
+        let mut search = Search::new(&self.torus, &polynomial, self.uncertainty(skew, weight));
+        search.climb(diagonal, |_, _| None).is_some()
+    }
+
+    /// The first rung of a ladder below one that certainly bounds `slope ||W||_2`.
+    fn norm_bound(&self, slope: f64) -> Option<f64> {
+        let weight = (slope * slope).next_up();
+        let polynomial = self.hermitian.combined(0.0, &self.gram, weight);
+        let mut search = Search::new(&self.torus, &polynomial, self.uncertainty(0.0, weight));
+        // `1 - 2 u` makes up for squaring the rung.
+        let level = |rung: f64| rung * rung * (1.0 - f64::EPSILON);
+        let mut rung = 0;
+        search.climb(level(NORM_LADDER[rung]), |search, _| {
+            loop {
+                rung += 1;
+                let level = level(*NORM_LADDER.get(rung)?);
+                if search.suffices(level) {
+                    return Some(level);
+                }
+            }
+        })?;
+        Some(NORM_LADDER[rung])
+    }
 }
 
-/// The norms that [`norm_bound`] tries: failures are found early, so that trying small ones first costs little.
+/// The norms that [`norm_bound`] tries.
 const NORM_LADDER: [f64; 8] = [0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.999];
 
 /// The first rung of a ladder below one that certainly bounds `slope ||W||_2`.
 pub(crate) fn norm_bound(conv: &Conv, slope: f64) -> Option<f64> {
-    if !slope.is_finite() {
-        return None;
-    }
-    // The last rung decides; the others only sharpen the factor. `1 - 4 u` makes up for squaring the rung.
-    let below =
-        |rung: f64| gram_exceeds(conv, rung * rung * (1.0 - f64::EPSILON), 0.0, (slope * slope).next_up());
-    let top = NORM_LADDER.len() - 1;
-    if !below(NORM_LADDER[top]) {
-        return None;
-    }
-    NORM_LADDER[..top].iter().copied().find(|&rung| below(rung)).or(Some(NORM_LADDER[top]))
+    if !slope.is_finite() { None } else { QuadraticForm::new(conv).norm_bound(slope) }
 }
 
 /// An upper bound of `lambda_max(sym W)` within about `tolerance`, relative to the size of the kernel.
 #[must_use]
 pub fn largest_symmetric_eigenvalue(conv: &Conv, tolerance: f64) -> f64 {
-    let n = conv.channels();
-    let pair =
-        |o: usize, i: usize| conv.taps(o, i).iter().chain(conv.taps(i, o)).map(|t| t.abs()).sum::<f64>();
-    let span = (0..n).map(|o| 0.5 * (0..n).map(|i| pair(o, i)).sum::<f64>()).fold(0.0, f64::max)
-        * (1.0 + 1e-9)
-        + f64::MIN_POSITIVE;
-    let (mut known, mut refuted) = (span, -span);
-    for _ in 0..MOST_BISECTIONS {
-        if known - refuted <= tolerance * span {
+    let (rows, columns) = sums(conv);
+    // Every eigenvalue of every hermitian part lies within `span` of zero.
+    let span = 0.5 * (rows + columns) * (1.0 + 1e-9) + f64::MIN_POSITIVE;
+    let torus = Torus::of(conv);
+    let mut part = twice_hermitian_part(conv);
+    part.coefficients.iter_mut().for_each(|c| *c *= -0.5);
+    let mut search = Search::new(&torus, &part, hermitian_uncertainty(conv, 1.0));
+    let highest = search.climb(-span, |search, failed| Some(raise(search, failed, span, tolerance * span)));
+    highest.map_or(span, |level| level.min(span))
+}
+
+/// The least level above `failed` that suffices for the current batch, within `tolerance`: steps that double until one
+/// suffices, then bisection. `span` needs no test.
+fn raise(search: &mut Search<'_>, mut failed: f64, span: f64, tolerance: f64) -> f64 {
+    let mut known = span;
+    let mut step = tolerance;
+    for _ in 0..2 * MOST_BISECTIONS {
+        if known - failed <= tolerance {
             break;
         }
-        let middle = 0.5 * (known + refuted);
-        if exceeds(conv, middle, 1.0) {
+        let middle =
+            if known < span { 0.5 * (failed + known) } else { (failed + step).min(0.5 * (failed + span)) };
+        if search.suffices(middle) {
             known = middle;
         } else {
-            refuted = middle;
+            failed = middle;
+            step *= 2.0;
         }
     }
     known
@@ -421,7 +543,7 @@ mod tests {
             let operator = random(Padding::Circular, seed);
             let matrix = operator.to_dense(100).unwrap();
             let ones = vec![1.0; operator.len()];
-            let dense = crate::closing::two_norm::bound(&matrix, &ones, &ones);
+            let dense = crate::closing::two_norm::bound(&matrix, &ones, &ones, &mut Vec::new());
             let found = norm_bound(operator.as_conv().unwrap(), 1.0);
             match (dense, found) {
                 (Some(dense), Some(found)) => {

@@ -1,4 +1,4 @@
-//! Approximate inverses by Gaussian elimination, rigorous bounds of how good they are, and the sign of a determinant.
+//! Matrix products, approximate inverses by Gaussian elimination, rigorous bounds of how good they are, and the sign of a determinant.
 
 use crate::round::{dot, gamma, tiny, vectorised};
 
@@ -82,6 +82,62 @@ pub(crate) fn product(a: &[f64], b: &[f64], n: usize) -> Vec<f64> {
         },
     );
     out
+}
+
+/// `out += A^T B`, four rows of both at a time, so that each entry is loaded once for four products.
+#[inline(always)]
+pub(crate) fn add_transposed_product(a: &[f64], b: &[f64], n: usize, out: &mut [f64]) {
+    let (mut a_quads, mut b_quads) = (a.chunks_exact(4 * n), b.chunks_exact(4 * n));
+    for (a, b) in (&mut a_quads).zip(&mut b_quads) {
+        let (b0, b1, b2, b3) = (&b[..n], &b[n..][..n], &b[2 * n..][..n], &b[3 * n..][..n]);
+        for (i, out) in out.chunks_exact_mut(n).enumerate() {
+            let (a0, a1, a2, a3) = (a[i], a[n + i], a[2 * n + i], a[3 * n + i]);
+            for j in 0..n {
+                out[j] += (a0 * b0[j] + a1 * b1[j]) + (a2 * b2[j] + a3 * b3[j]);
+            }
+        }
+    }
+    for (a, b) in a_quads.remainder().chunks_exact(n).zip(b_quads.remainder().chunks_exact(n)) {
+        for (&a, out) in a.iter().zip(out.chunks_exact_mut(n)) {
+            for (out, b) in out.iter_mut().zip(b) {
+                *out += a * b;
+            }
+        }
+    }
+}
+
+/// The upper triangle (the rest is zero) of `M^T M`, each entry wrong by at most `gamma(n)` times that of `|M^T||M|`.
+#[must_use]
+pub(crate) fn gram(m: &[f64], n: usize) -> Vec<f64> {
+    let mut out = vec![0.0; n * n];
+    vectorised(
+        #[inline(always)]
+        || add_gram(m, n, &mut out),
+    );
+    out
+}
+
+/// As [`add_transposed_product`] of a matrix with itself, the upper triangle only.
+#[inline(always)]
+fn add_gram(m: &[f64], n: usize, out: &mut [f64]) {
+    let mut quads = m.chunks_exact(4 * n);
+    for quad in &mut quads {
+        let (r0, r1, r2, r3) = (&quad[..n], &quad[n..][..n], &quad[2 * n..][..n], &quad[3 * n..][..n]);
+        for (i, out) in out.chunks_exact_mut(n).enumerate() {
+            let (a0, a1, a2, a3) = (r0[i], r1[i], r2[i], r3[i]);
+            let (out, r0, r1, r2, r3) = (&mut out[i..], &r0[i..], &r1[i..], &r2[i..], &r3[i..]);
+            for j in 0..n - i {
+                out[j] += (a0 * r0[j] + a1 * r1[j]) + (a2 * r2[j] + a3 * r3[j]);
+            }
+        }
+    }
+    for row in quads.remainder().chunks_exact(n) {
+        for (i, out) in out.chunks_exact_mut(n).enumerate() {
+            for (out, b) in out[i..].iter_mut().zip(&row[i..]) {
+                *out += row[i] * b;
+            }
+        }
+    }
 }
 
 /// An upper bound of `||I - C A||` in the norm of largest absolute row sums.

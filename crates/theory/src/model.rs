@@ -107,9 +107,9 @@ impl<'a> Model<'a> {
         let n = self.len();
         let (f, u) = self.unnormalised(on);
         let mut j: Vec<Interval> = Vec::with_capacity(n * n);
-        for i in 0..n {
-            let slope = self.layer.response.slope(u[i]);
-            j.extend(self.matrix[i * n..][..n].iter().map(|&w| slope * Interval::point(w)));
+        for (&u, row) in u.iter().zip(self.matrix.chunks_exact(n)) {
+            let slope = self.layer.response.slope(u);
+            j.extend(row.iter().map(|&w| slope * Interval::point(w)));
         }
         if let Some((p, groups)) = &self.norm {
             for group in groups {

@@ -8,8 +8,9 @@ use crate::activation::Activation;
 use crate::certificate::{Attempt, Evidence, Theorem};
 use crate::cholesky::{MOST_BISECTIONS, Symmetric};
 use crate::frequency;
+use crate::lu::gram;
 use crate::operator::{Conv, Operator, OperatorError};
-use crate::round::{dot, gamma, vectorised};
+use crate::round::gamma;
 
 /// Relative accuracy of margins and factors.
 const TOLERANCE: f64 = 1e-6;
@@ -74,28 +75,17 @@ impl Splitting {
 /// `diagonal I + skew (W + W^T) - weight W^T W` of either kind of operator.
 enum QuadraticForm<'a> {
     Dense { n: usize, matrix: Vec<f64>, gram: Vec<f64>, row_norms: Vec<f64> },
-    Conv(&'a Conv),
+    Conv { conv: &'a Conv, form: frequency::QuadraticForm },
 }
 
 impl<'a> QuadraticForm<'a> {
     fn of(weights: &'a Operator) -> Option<QuadraticForm<'a>> {
         if let Some(conv) = weights.as_conv() {
-            return Some(QuadraticForm::Conv(conv));
+            return Some(QuadraticForm::Conv { conv, form: frequency::QuadraticForm::new(conv) });
         }
         let n = weights.len();
         let matrix = weights.to_dense(LIMIT)?;
-        let columns = weights.transposed().to_dense(LIMIT)?;
-        let mut gram = vec![0.0; n * n];
-        vectorised(
-            #[inline(always)]
-            || {
-                for i in 0..n {
-                    for j in i..n {
-                        gram[i * n + j] = dot(&columns[i * n..][..n], &columns[j * n..][..n]);
-                    }
-                }
-            },
-        );
+        let gram = gram(&matrix, n);
         let row_norms = (0..n).map(|i| gram[i * n + i].sqrt() * (1.0 + gamma(n + 8))).collect();
         Some(QuadraticForm::Dense { n, matrix, gram, row_norms })
     }
@@ -103,7 +93,7 @@ impl<'a> QuadraticForm<'a> {
     /// Whether the form is certainly positive definite.
     fn positive(&self, diagonal: f64, skew: f64, weight: f64) -> bool {
         match self {
-            QuadraticForm::Conv(conv) => frequency::gram_exceeds(conv, diagonal, skew, weight),
+            QuadraticForm::Conv { form, .. } => form.exceeds(diagonal, skew, weight),
             QuadraticForm::Dense { n, matrix, gram, row_norms } => {
                 let n = *n;
                 Symmetric::from_fn(n, n + 16, |i, j| {
@@ -123,7 +113,7 @@ impl<'a> QuadraticForm<'a> {
     /// An upper bound of `lambda_max(sym W)`.
     fn largest_symmetric_eigenvalue(&self) -> f64 {
         match self {
-            QuadraticForm::Conv(conv) => frequency::largest_symmetric_eigenvalue(conv, TOLERANCE),
+            QuadraticForm::Conv { conv, .. } => frequency::largest_symmetric_eigenvalue(conv, TOLERANCE),
             QuadraticForm::Dense { n, matrix, .. } => largest_symmetric_eigenvalue(matrix, *n),
         }
     }

@@ -1,6 +1,8 @@
 //! The linear part `W` of an equilibrium layer: a dense matrix, a 3x3 convolution, or propagation on a graph, with
 //! the products the certificates need (`Wx`, `|W|x`, an interval product) and outward bounds of their rounding.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::round::{centre_radius, dot, dot_abs, dot_and_abs, gamma, sum_upper, tiny, vectorised};
@@ -335,6 +337,14 @@ impl Operator {
             }
         }
         Some(matrix)
+    }
+
+    /// The same without a copy where the operator is dense.
+    pub(crate) fn matrix(&self, limit: usize) -> Option<Cow<'_, [f64]>> {
+        match self {
+            Operator::Dense(dense) if dense.n <= limit => Some(Cow::Borrowed(&dense.entries)),
+            _ => self.to_dense(limit).map(Cow::Owned),
+        }
     }
 
     /// The convolution, where it is one.

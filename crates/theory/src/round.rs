@@ -42,9 +42,17 @@ pub(crate) fn vectorised<R>(work: impl FnOnce() -> R) -> R {
 /// How many partial sums a reduction keeps: independent chains that fill the vector units.
 const LANES: usize = 16;
 
+/// By halves: one partial sum after the other would wait for each addition.
 #[inline(always)]
-fn lanes_sum(lanes: [f64; LANES]) -> f64 {
-    lanes.iter().sum()
+fn lanes_sum(mut lanes: [f64; LANES]) -> f64 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for k in 0..half {
+            lanes[k] += lanes[k + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
 }
 
 /// `sum a_i b_i`, wrong by at most `gamma(len) sum |a_i b_i|`.

@@ -58,10 +58,15 @@ pub(crate) fn drives(layer: &Layer<'_>, lower: &[f64], upper: &[f64]) -> Vec<Dri
 
 /// Bounds of the row sums of row `i`; infinite where the map is not certainly positive there.
 pub(crate) fn row_sums(layer: &Layer<'_>, i: usize, drive: Drive) -> RowSums {
+    let narrow = (drive.excitation - drive.inhibition).width() < 1e-9;
+    row_sums_by(layer, i, drive, if narrow { 1 } else { PIECES })
+}
+
+/// The same with the range of `a - c` cut into so many pieces.
+fn row_sums_by(layer: &Layer<'_>, i: usize, drive: Drive, pieces: usize) -> RowSums {
     let (a, c) = (drive.excitation, drive.inhibition);
     let range = a - c;
     let (inner, outer) = (layer.inner.at(i), layer.outer.at(i));
-    let pieces = if range.width() < 1e-9 { 1 } else { PIECES };
     let mut sums = RowSums { absolute: 0.0, positive: 0.0, negative: 0.0 };
     for piece in 0..pieces {
         let end = |k: usize| range.lo + (range.hi - range.lo) * (k as f64 / pieces as f64);
@@ -83,13 +88,23 @@ pub(crate) fn row_sums(layer: &Layer<'_>, i: usize, drive: Drive) -> RowSums {
     sums
 }
 
-/// `c_log`: a bound of the strong degree of the layer on the box.
+/// `c_log`: a bound of the strong degree of the layer on the box, or the first that is seen not to be below one. Rows are cut
+/// into pieces only where the uncut bound exceeds what other rows have already shown.
 pub(crate) fn degree(layer: &Layer<'_>, lower: &[f64], upper: &[f64]) -> f64 {
     if lower.iter().any(|l| !(*l > 0.0)) {
         return f64::INFINITY;
     }
-    let drives = drives(layer, lower, upper);
-    drives.iter().enumerate().map(|(i, &d)| row_sums(layer, i, d).absolute).fold(0.0, f64::max)
+    let mut largest = 0.0f64;
+    for (i, &drive) in drives(layer, lower, upper).iter().enumerate() {
+        if row_sums_by(layer, i, drive, 1).absolute <= largest {
+            continue;
+        }
+        largest = largest.max(row_sums(layer, i, drive).absolute);
+        if largest >= 1.0 {
+            break;
+        }
+    }
+    largest
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ mod tests {
         let cyclic = Operator::dense(2, vec![0.0, -4.0, 1.0, 0.0]).unwrap();
         let mut v = vec![1.0; 2];
         let theta = search(&cyclic, &[0.3; 2], &mut v, 2000);
-        assert!(theta >= 0.6 && theta < 0.7, "{theta}");
+        assert!((0.6..0.7).contains(&theta), "{theta}");
         let full = Operator::dense(2, vec![0.2, -0.5, 0.3, 0.1]).unwrap();
         let mut v = vec![1.0; 2];
         let theta = search(&full, &[1.0; 2], &mut v, 200);

@@ -270,7 +270,8 @@ impl Claim<'_> {
                     .map(|(k, &w)| (k / 9, w))
                     .collect();
                 let sum = rows::absolute_sum(&taps, |i| v[i]);
-                self.not_above(((d[o * pixels] * sum).next_up() / v[o]).next_up(), claimed)
+                let steepest = d[o * pixels..][..pixels].iter().copied().fold(0.0, f64::max);
+                self.not_above(((steepest * sum).next_up() / v[o]).next_up(), claimed)
             });
         }
         (0..self.weights.len()).try_for_each(|i| {
