@@ -508,10 +508,13 @@ mod tests {
     use crate::cholesky::Symmetric;
     use crate::operator::Operator;
 
+    /// Two to ten channels: whole blocks of four rows, with and without rows that are left over.
     fn random(padding: Padding, seed: u64) -> Operator {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let kernel = (0..2 * 2 * 9).map(|_| rng.random_range(-0.2..0.2)).collect();
-        Operator::conv(2, 4, 5, padding, kernel).unwrap()
+        let channels = 2 + (seed % 9) as usize;
+        let size = 0.4 / channels as f64;
+        let kernel = (0..channels * channels * 9).map(|_| rng.random_range(-size..size)).collect();
+        Operator::conv(channels, 4, 5, padding, kernel).unwrap()
     }
 
     /// The same bounds from the dense matrix: exact for a torus, not above for zero padding.
@@ -521,7 +524,7 @@ mod tests {
             for padding in [Padding::Circular, Padding::Zero] {
                 let operator = random(padding, seed);
                 let n = operator.len();
-                let matrix = operator.to_dense(100).unwrap();
+                let matrix = operator.to_dense(200).unwrap();
                 let negative = Symmetric::from_fn(n, 4, |i, j| {
                     let sum = -0.5 * (matrix[i * n + j] + matrix[j * n + i]);
                     (sum, sum.abs())
@@ -537,11 +540,33 @@ mod tests {
         }
     }
 
+    /// `diagonal I + skew (W + W^T) - weight W^T W` is shown where its least eigenvalue, from the dense matrix, is above zero,
+    /// and nowhere else.
+    #[test]
+    fn quadratic_forms_agree_with_the_dense_matrix() {
+        for seed in 0..9 {
+            let operator = random(Padding::Circular, seed);
+            let n = operator.len();
+            let w = operator.to_dense(200).unwrap();
+            let form = QuadraticForm::new(operator.as_conv().unwrap());
+            for (skew, weight) in [(0.3, 0.7), (-1.0, 0.2), (0.5, 0.0), (0.0, 1.0)] {
+                let dense = Symmetric::from_fn(n, n + 8, |i, j| {
+                    let product: f64 = (0..n).map(|k| w[k * n + i] * w[k * n + j]).sum();
+                    let entry = skew * (w[i * n + j] + w[j * n + i]) - weight * product;
+                    (entry, entry.abs())
+                });
+                let least = dense.least_eigenvalue(1e-9).unwrap();
+                assert!(form.exceeds(1e-6 - least, skew, weight), "seed {seed}");
+                assert!(!form.exceeds(-1e-6 - least, skew, weight), "seed {seed}");
+            }
+        }
+    }
+
     #[test]
     fn norms_agree_with_the_dense_matrix() {
         for seed in 0..20 {
             let operator = random(Padding::Circular, seed);
-            let matrix = operator.to_dense(100).unwrap();
+            let matrix = operator.to_dense(200).unwrap();
             let ones = vec![1.0; operator.len()];
             let dense = crate::closing::two_norm::bound(&matrix, &ones, &ones, &mut Vec::new());
             let found = norm_bound(operator.as_conv().unwrap(), 1.0);

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq_theory::activation::Activation;
-use subdeq_theory::certificate::{Certificate, Domain, Evidence, Refutation, Scope, Theorem, Verdict};
+use subdeq_theory::certificate::{
+    Certificate, Domain, Evidence, Metric, Refutation, Scope, Theorem, Verdict,
+};
 use subdeq_theory::certify::Certifier;
 use subdeq_theory::map::{Groups, Injection, Layout, MapSpec, Normalisation, PNorm};
 use subdeq_theory::monotone;
@@ -203,7 +205,7 @@ fn weights_that_break_the_proof_are_noticed() {
     let map = MapSpec::single(Activation::Tanh, 1.2);
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     // Rank one, balanced: several fixed points for equal inputs.
-    let sign = |k: usize| if (k / 6 + k % 6) % 2 == 0 { 1.0 } else { -1.0 };
+    let sign = |k: usize| if (k / 6 + k % 6).is_multiple_of(2) { 1.0 } else { -1.0 };
     let several = Operator::dense(6, (0..36).map(sign).collect()).unwrap();
     assert!(Certifier::new().sample(&map, &several, &[0.3; 6]).unwrap().verdict.is_refuted());
     for gain in [0.2, 0.6, 1.0] {
@@ -241,4 +243,26 @@ fn refutations_pass_and_forged_fixed_points_fail() {
     assert!(forged(moved, radii.clone()).recheck(&w).is_err());
     let mild = Operator::dense(2, vec![0.1, -0.1, -0.1, 0.1]).unwrap();
     assert!(certificate.recheck(&mild).is_err());
+}
+
+/// Weights per channel claim something about every pixel: here the first is saturated, the other has three fixed points.
+#[test]
+fn weights_per_channel_are_checked_at_the_steepest_pixel() {
+    let mut kernel = vec![0.0; 9];
+    kernel[4] = 3.0;
+    let w = Operator::conv(1, 1, 2, Padding::Zero, kernel).unwrap();
+    let map = MapSpec { injection: Injection::Inner, ..MapSpec::single(Activation::Tanh, 1.2) };
+    let forged = |y: Vec<f64>| Certificate {
+        map: map.clone(),
+        scope: Scope::Sample { y },
+        verdict: Verdict::Proven {
+            theorem: Theorem::WeightedSup,
+            factor: Some(0.9),
+            metric: Metric::WeightedSup { v: vec![1.0] },
+            picard_converges: true,
+            evidence: Evidence::Closing { domain: Domain::Propagated { steps: 50 }, weights: vec![1.0] },
+        },
+    };
+    assert!(forged(vec![20.0, 20.0]).recheck(&w).is_ok());
+    assert!(forged(vec![20.0, -3.6]).recheck(&w).is_err());
 }

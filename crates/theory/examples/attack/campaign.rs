@@ -254,7 +254,7 @@ fn attack_draw(settings: Settings, draw_number: u64) -> Report {
     if let Err(what) = attack(&system, &certificates, settings.starts, &mut rng) {
         report.violations.push(format!("draw {draw_number} ({}): {what}; {}", draw.family, certificates[0]));
     }
-    if draw_number % 100 == 0 && draw.weights.len() <= 20 {
+    if draw_number.is_multiple_of(100) && draw.weights.len() <= 20 {
         report.rechecked = 1;
         for certificate in &certificates {
             if let Err(error) = certificate.recheck(&draw.weights) {

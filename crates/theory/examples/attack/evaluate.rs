@@ -101,7 +101,7 @@ impl<'a> System<'a> {
             0 => 1.0,
             1 => -1.0,
             _ => {
-                if i % 2 == 0 {
+                if i.is_multiple_of(2) {
                     1.0
                 } else {
                     -1.0
@@ -118,7 +118,7 @@ impl<'a> System<'a> {
             let next = self.apply(&z);
             residual = next.iter().zip(&z).map(|(a, b)| (a - b).abs() / (1.0 + a.abs())).fold(0.0, f64::max);
             z = next;
-            if !(residual > 1e-13) {
+            if residual <= 1e-13 || residual.is_nan() {
                 break;
             }
         }
@@ -189,7 +189,7 @@ fn solve(a: &mut [f64], n: usize) -> Option<Vec<f64>> {
     let m = n + 1;
     for k in 0..n {
         let pivot = (k..n).max_by(|&i, &j| a[i * m + k].abs().total_cmp(&a[j * m + k].abs()))?;
-        if !(a[pivot * m + k].abs() > 1e-300) {
+        if a[pivot * m + k].abs() <= 1e-300 || a[pivot * m + k].is_nan() {
             return None;
         }
         (0..m).for_each(|j| a.swap(k * m + j, pivot * m + j));

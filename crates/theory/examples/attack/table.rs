@@ -47,12 +47,11 @@ pub fn print(per_row: usize, seed: u64) {
     println!(" {:>9}", "several");
     for (n, gain) in ROWS {
         let systems = if n >= 50 { per_row.div_ceil(10) } else { per_row };
-        let counts: Vec<[usize; COLUMNS.len() + 1]> =
-            [false, true].iter().map(|&inputs| count(n, gain, inputs, systems, seed)).collect();
+        let [without, with] = [false, true].map(|inputs| count(n, gain, inputs, systems, seed));
         print!("{n:>3} {gain:>4}");
-        for column in 0..=COLUMNS.len() {
-            let share = |k: usize| counts[k][column] as f64 / systems as f64;
-            print!(" {:>4.2}/{:<4.2}", share(0), share(1));
+        let share = |count: usize| count as f64 / systems as f64;
+        for (without, with) in without.into_iter().zip(with) {
+            print!(" {:>4.2}/{:<4.2}", share(without), share(with));
         }
         println!();
     }
