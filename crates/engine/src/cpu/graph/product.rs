@@ -11,8 +11,8 @@ pub(crate) struct Gathered<'a, T> {
     prefetch: bool,
 }
 
-/// Bytes of a second-level cache that a matrix may fill before rows are asked for in advance.
-const CACHED: usize = 1 << 20;
+/// Bytes up to which a matrix counts as cached; beyond, rows are asked for in advance.
+const CACHED: usize = 1 << 22;
 /// How many entries ahead a row is asked for.
 const AHEAD: usize = 12;
 
