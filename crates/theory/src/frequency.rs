@@ -12,8 +12,9 @@
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::cholesky::MOST_BISECTIONS;
+use crate::closing::two_norm;
 use crate::lu::add_transposed_product;
-use crate::operator::{Conv, Padding};
+use crate::operator::{Conv, LARGEST_SIDE, Padding};
 use crate::round::{gamma, tiny, vectorised};
 
 /// Frequencies handled together: as many as the widest vectors have lanes.
@@ -22,13 +23,27 @@ const LANES: usize = 8;
 const ALIGNMENT: usize = 64;
 
 /// What is lost, relative to the size of a term, by the angle, its sine and cosine, and the few products and sums.
-const TERM_ERROR: f64 = 1e-14;
+const TERM_ERROR: f64 = 2e-14;
 
-/// Half of the offsets other than zero between two taps of a 3x3 kernel, as (row, column); those of one tap come first.
-const OFFSETS: [(isize, isize); 12] =
-    [(0, 1), (1, -1), (1, 0), (1, 1), (0, 2), (1, -2), (1, 2), (2, -2), (2, -1), (2, 0), (2, 1), (2, 2)];
-/// How many of them occur in `K` itself.
-const SINGLE: usize = 4;
+/// Half of the offsets other than zero in a 3x3 kernel, between two of its taps (or in a 5x5 kernel), and between two taps of
+/// a 5x5 kernel.
+const SMALLEST: usize = half_of_square(3);
+const MIDDLE: usize = half_of_square(LARGEST_SIDE);
+const MOST_OFFSETS: usize = half_of_square(2 * LARGEST_SIDE - 1);
+
+/// Half of the offsets in a square around zero, other than zero.
+const fn half_of_square(side: usize) -> usize {
+    (side * side - 1) / 2
+}
+
+/// Half of the offsets other than zero between two taps of a kernel, as (row, column). Those that occur in `K` itself,
+/// `half_of_square(side)`, come first.
+fn offsets(side: usize) -> Vec<(isize, isize)> {
+    let reach = side as isize / 2;
+    let square = |r: isize| (-r..=r).flat_map(move |row| (-r..=r).map(move |column| (row, column)));
+    let half = |r: isize| square(r).filter(|&offset| offset > (0, 0));
+    half(reach).chain(half(2 * reach).filter(|(r, c)| r.abs().max(c.abs()) > reach)).collect()
+}
 
 /// The torus of a circular convolution that the convolution is, or is a compression of.
 struct Torus {
@@ -36,6 +51,8 @@ struct Torus {
     columns: usize,
     /// One frequency of every conjugate pair.
     half: Vec<(usize, usize)>,
+    /// [`offsets`] of the kernel.
+    offsets: Vec<(isize, isize)>,
 }
 
 impl Torus {
@@ -44,7 +61,7 @@ impl Torus {
         let (rows, columns) = (conv.height() + border, conv.width() + border);
         let frequencies = (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c)));
         let first = |&(r, c): &(usize, usize)| (r, c) <= ((rows - r) % rows, (columns - c) % columns);
-        Torus { rows, columns, half: frequencies.filter(first).collect() }
+        Torus { rows, columns, half: frequencies.filter(first).collect(), offsets: offsets(conv.side()) }
     }
 
     fn batches(&self) -> usize {
@@ -71,7 +88,7 @@ impl Torus {
 /// `H(f) = A_0 + sum_d cos(d f) C_d + i sin(d f) D_d`, with real symmetric `A_0`, `C_d` and antisymmetric `D_d`.
 struct Polynomial {
     n: usize,
-    /// How many of [`OFFSETS`] occur.
+    /// How many of [`offsets`] occur.
     offsets: usize,
     /// Per entry of the lower triangle: `A_0`, then `C_d` and `D_d` of each offset.
     coefficients: Vec<f64>,
@@ -114,31 +131,34 @@ impl Polynomial {
 
 /// `K + K^*`, doubled hermitian part of the blocks.
 fn twice_hermitian_part(conv: &Conv) -> Polynomial {
-    let tap =
-        |o: usize, i: usize, (r, c): (isize, isize)| conv.taps(o, i)[((r + 1) * 3 + c + 1).unsigned_abs()];
-    Polynomial::new(conv.channels(), SINGLE, |d, o, i| {
-        let (r, c) = if d == 0 { (0, 0) } else { OFFSETS[d - 1] };
+    let (side, offsets) = (conv.side() as isize, offsets(conv.side()));
+    let tap = |o: usize, i: usize, (r, c): (isize, isize)| {
+        conv.taps(o, i)[((r + side / 2) * side + c + side / 2).unsigned_abs()]
+    };
+    Polynomial::new(conv.channels(), half_of_square(conv.side()), |d, o, i| {
+        let (r, c) = if d == 0 { (0, 0) } else { offsets[d - 1] };
         tap(o, i, (r, c)) + tap(i, o, (-r, -c))
     })
 }
 
 /// `K^* K`: the coefficient of offset `d` is the sum of `K_t^T K_t'` over the taps with `t' - t = d`.
 fn gram(conv: &Conv) -> Polynomial {
-    let n = conv.channels();
-    let mut taps = vec![0.0; 9 * n * n];
-    for (pair, kernel) in conv.kernel().chunks_exact(9).enumerate() {
+    let (n, count, side, offsets) =
+        (conv.channels(), conv.tap_count(), conv.side() as isize, offsets(conv.side()));
+    let mut taps = vec![0.0; count * n * n];
+    for (pair, kernel) in conv.kernel().chunks_exact(count).enumerate() {
         for (t, &k) in kernel.iter().enumerate() {
             taps[t * n * n + pair] = k;
         }
     }
-    let mut products = vec![0.0; (1 + OFFSETS.len()) * n * n];
+    let mut products = vec![0.0; (1 + offsets.len()) * n * n];
     for (d, product) in products.chunks_exact_mut(n * n).enumerate() {
-        let (r, c) = if d == 0 { (0, 0) } else { OFFSETS[d - 1] };
-        for t in 0..9isize {
-            let (row, column) = (t / 3 + r, t % 3 + c);
-            if (0..3).contains(&row) && (0..3).contains(&column) {
+        let (r, c) = if d == 0 { (0, 0) } else { offsets[d - 1] };
+        for t in 0..side * side {
+            let (row, column) = (t / side + r, t % side + c);
+            if (0..side).contains(&row) && (0..side).contains(&column) {
                 let matrix = |t: isize| &taps[t.unsigned_abs() * n * n..][..n * n];
-                let (left, right) = (matrix(t), matrix(3 * row + column));
+                let (left, right) = (matrix(t), matrix(side * row + column));
                 vectorised(
                     #[inline(always)]
                     || add_transposed_product(left, right, n, product),
@@ -146,7 +166,7 @@ fn gram(conv: &Conv) -> Polynomial {
             }
         }
     }
-    Polynomial::new(n, OFFSETS.len(), |d, i, j| products[d * n * n + i * n + j])
+    Polynomial::new(n, offsets.len(), |d, i, j| products[d * n * n + i * n + j])
 }
 
 /// The lower triangles of one vector's worth of Hermitian matrices: entry `(i, j)`, `j <= i`, as a real and an imaginary vector
@@ -185,7 +205,12 @@ impl WithSimd for Batch<'_> {
         let matrix = S::as_mut_simd_f64s(scratch).0;
         let groups = LANES / S::F64_LANES;
         for group in 0..groups {
-            fill(simd, polynomial, phases, group, matrix);
+            // The lengths there are, known to the compiler: the loop over the offsets is unrolled.
+            match polynomial.offsets {
+                SMALLEST => fill::<S, SMALLEST>(simd, polynomial, phases, group, matrix),
+                MIDDLE => fill::<S, MIDDLE>(simd, polynomial, phases, group, matrix),
+                _ => fill::<S, MOST_OFFSETS>(simd, polynomial, phases, group, matrix),
+            }
             shift_diagonal(simd, matrix, polynomial.n, diagonal, uncertainty);
             if !factorise(simd, matrix, polynomial.n) {
                 return false;
@@ -196,27 +221,24 @@ impl WithSimd for Batch<'_> {
 }
 
 #[inline(always)]
-fn fill<S: Simd>(
+fn fill<S: Simd, const N: usize>(
     simd: S,
     polynomial: &Polynomial,
     phases: &[[[f64; LANES]; 2]],
     group: usize,
     matrix: &mut [S::f64s],
 ) {
-    let mut trigonometric = [[simd.splat_f64s(0.0); 2]; OFFSETS.len()];
-    for (vectors, lanes) in trigonometric.iter_mut().zip(phases) {
-        for (vector, lanes) in vectors.iter_mut().zip(lanes) {
-            *vector = S::as_simd_f64s(lanes).0[group];
-        }
+    let zero = simd.splat_f64s(0.0);
+    let (mut sines, mut cosines) = ([zero; N], [zero; N]);
+    for d in 0..N {
+        sines[d] = S::as_simd_f64s(&phases[d][0]).0[group];
+        cosines[d] = S::as_simd_f64s(&phases[d][1]).0[group];
     }
-    let trigonometric = &trigonometric[..polynomial.offsets];
-    for (c, entry) in
-        polynomial.coefficients.chunks_exact(polynomial.stride()).zip(matrix.chunks_exact_mut(2))
-    {
-        let (mut re, mut im) = (simd.splat_f64s(c[0]), simd.splat_f64s(0.0));
-        for (c, [sine, cosine]) in c[1..].chunks_exact(2).zip(trigonometric) {
-            re = simd.mul_add_e_f64s(simd.splat_f64s(c[0]), *cosine, re);
-            im = simd.mul_add_e_f64s(simd.splat_f64s(c[1]), *sine, im);
+    for (c, entry) in polynomial.coefficients.chunks_exact(1 + 2 * N).zip(matrix.chunks_exact_mut(2)) {
+        let (mut re, mut im) = (simd.splat_f64s(c[0]), zero);
+        for d in 0..N {
+            re = simd.mul_add_e_f64s(simd.splat_f64s(c[1 + 2 * d]), cosines[d], re);
+            im = simd.mul_add_e_f64s(simd.splat_f64s(c[2 + 2 * d]), sines[d], im);
         }
         (entry[0], entry[1]) = (re, im);
     }
@@ -300,10 +322,8 @@ fn column_entries<S: Simd, const ROWS: usize>(simd: S, matrix: &mut [S::f64s], i
     // Row r of those below starts this far behind row i.
     let start = |r: usize| (i + r) * (i + r + 1) - i * (i + 1);
     let zero = simd.splat_f64s(0.0);
-    let (mut re, mut im) = ([zero; ROWS], [zero; ROWS]);
-    for r in 0..ROWS {
-        (re[r], im[r]) = (below[start(r) + 2 * j], below[start(r) + 2 * j + 1]);
-    }
+    // Four sums per row, none of which waits for another.
+    let (mut aa, mut bb, mut ba, mut ab) = ([zero; ROWS], [zero; ROWS], [zero; ROWS], [zero; ROWS]);
     let mut rows: [&[S::f64s]; ROWS] = [&[]; ROWS];
     for (r, row) in rows.iter_mut().enumerate() {
         *row = &below[start(r)..][..2 * j];
@@ -312,16 +332,19 @@ fn column_entries<S: Simd, const ROWS: usize>(simd: S, matrix: &mut [S::f64s], i
         let (cr, ci) = (row_j[2 * k], row_j[2 * k + 1]);
         for r in 0..ROWS {
             let (a, b) = (rows[r][2 * k], rows[r][2 * k + 1]);
-            re[r] = simd.negate_mul_add_e_f64s(a, cr, re[r]);
-            im[r] = simd.negate_mul_add_e_f64s(b, cr, im[r]);
-            re[r] = simd.negate_mul_add_e_f64s(b, ci, re[r]);
-            im[r] = simd.mul_add_e_f64s(a, ci, im[r]);
+            aa[r] = simd.mul_add_e_f64s(a, cr, aa[r]);
+            ba[r] = simd.mul_add_e_f64s(b, cr, ba[r]);
+            bb[r] = simd.mul_add_e_f64s(b, ci, bb[r]);
+            ab[r] = simd.mul_add_e_f64s(a, ci, ab[r]);
         }
     }
     let scale = row_j[2 * j + 1];
     for r in 0..ROWS {
-        below[start(r) + 2 * j] = simd.mul_f64s(re[r], scale);
-        below[start(r) + 2 * j + 1] = simd.mul_f64s(im[r], scale);
+        let entry = &mut below[start(r) + 2 * j..][..2];
+        let re = simd.sub_f64s(entry[0], simd.add_f64s(aa[r], bb[r]));
+        let im = simd.sub_f64s(entry[1], simd.sub_f64s(ba[r], ab[r]));
+        entry[0] = simd.mul_f64s(re, scale);
+        entry[1] = simd.mul_f64s(im, scale);
     }
 }
 
@@ -331,20 +354,21 @@ struct Search<'a> {
     polynomial: &'a Polynomial,
     /// Bound of the 2-norm of what `H(f)` is wrong by.
     uncertainty: f64,
-    phases: [[[f64; LANES]; 2]; OFFSETS.len()],
+    phases: [[[f64; LANES]; 2]; MOST_OFFSETS],
     scratch: Scratch,
 }
 
 impl<'a> Search<'a> {
     fn new(torus: &'a Torus, polynomial: &'a Polynomial, uncertainty: f64) -> Search<'a> {
-        let phases = [[[0.0; LANES]; 2]; OFFSETS.len()];
+        let phases = [[[0.0; LANES]; 2]; MOST_OFFSETS];
         Search { torus, polynomial, uncertainty, phases, scratch: Scratch::new(polynomial.n) }
     }
 
     /// Makes the batch of this number the current one.
     fn choose(&mut self, batch: usize) {
         let frequencies = self.torus.batch(batch);
-        for ([sines, cosines], &offset) in self.phases[..self.polynomial.offsets].iter_mut().zip(&OFFSETS) {
+        let phases = &mut self.phases[..self.polynomial.offsets];
+        for ([sines, cosines], &offset) in phases.iter_mut().zip(&self.torus.offsets) {
             for (lane, &frequency) in frequencies.iter().enumerate() {
                 (sines[lane], cosines[lane]) = self.torus.phase(offset, frequency);
             }
@@ -406,6 +430,8 @@ pub(crate) struct QuadraticForm {
     gram: Polynomial,
     rows: f64,
     columns: f64,
+    /// Products that a coefficient of `K^* K` sums up, at most.
+    terms: usize,
 }
 
 impl QuadraticForm {
@@ -417,13 +443,14 @@ impl QuadraticForm {
             gram: gram(conv),
             rows,
             columns,
+            terms: conv.tap_count() * conv.channels(),
         }
     }
 
-    /// Coefficients of `K^* K` sum up `9 n` products; `||K||_1 ||K||_inf` bounds the row sums of `|K^*||K|`.
+    /// `||K||_1 ||K||_inf` bounds the row sums of `|K^*||K|`.
     fn uncertainty(&self, skew: f64, weight: f64) -> f64 {
         let products = weight.abs() * self.rows * self.columns;
-        let error = (4.0 * TERM_ERROR + gamma(9 * self.gram.n + 16)) * products
+        let error = (4.0 * TERM_ERROR + gamma(self.terms + 16)) * products
             + 2.0 * TERM_ERROR * skew.abs() * (self.rows + self.columns);
         2.0 * error
     }
@@ -461,7 +488,15 @@ const NORM_LADDER: [f64; 8] = [0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.999];
 
 /// The first rung of a ladder below one that certainly bounds `slope ||W||_2`.
 pub(crate) fn norm_bound(conv: &Conv, slope: f64) -> Option<f64> {
-    if !slope.is_finite() { None } else { QuadraticForm::new(conv).norm_bound(slope) }
+    if !slope.is_finite() || two_norm::is_hopeless(&at_zero(conv, slope), conv.channels()) {
+        return None;
+    }
+    QuadraticForm::new(conv).norm_bound(slope)
+}
+
+/// `slope K^(0)`, the sums of the taps: the one block that every torus has and that is real.
+fn at_zero(conv: &Conv, slope: f64) -> Vec<f64> {
+    conv.kernel().chunks_exact(9).map(|taps| slope * taps.iter().sum::<f64>()).collect()
 }
 
 /// An upper bound of `lambda_max(sym W)` within about `tolerance`, relative to the size of the kernel.
@@ -513,8 +548,10 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let channels = 2 + (seed % 9) as usize;
         let size = 0.4 / channels as f64;
-        let kernel = (0..channels * channels * 9).map(|_| rng.random_range(-size..size)).collect();
-        Operator::conv(channels, 4, 5, padding, kernel).unwrap()
+        // Every third one on a torus is a wide kernel.
+        let side = if padding == Padding::Circular && seed % 3 == 0 { 5 } else { 3 };
+        let kernel = (0..channels * channels * side * side).map(|_| rng.random_range(-size..size)).collect();
+        Operator::conv(channels, side.max(4), 5, padding, kernel).unwrap()
     }
 
     /// The same bounds from the dense matrix: exact for a torus, not above for zero padding.
@@ -568,7 +605,7 @@ mod tests {
             let operator = random(Padding::Circular, seed);
             let matrix = operator.to_dense(200).unwrap();
             let ones = vec![1.0; operator.len()];
-            let dense = crate::closing::two_norm::bound(&matrix, &ones, &ones, &mut Vec::new());
+            let dense = two_norm::bound(&matrix, &ones, &ones, &mut Vec::new());
             let found = norm_bound(operator.as_conv().unwrap(), 1.0);
             match (dense, found) {
                 (Some(dense), Some(found)) => {

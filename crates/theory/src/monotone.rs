@@ -248,8 +248,8 @@ pub fn shifted(v: &Operator, margin: f64) -> Result<(Operator, f64), OperatorErr
     match v.as_conv() {
         Some(conv) => {
             let c = conv.channels();
-            // Tap 4 is the centre of a 3 x 3 kernel.
-            (0..c).for_each(|o| weights[(o * c + o) * 9 + 4] -= shift);
+            let taps = conv.tap_count();
+            (0..c).for_each(|o| weights[(o * c + o) * taps + taps / 2] -= shift);
             let shifted = Operator::conv(c, conv.height(), conv.width(), conv.padding(), weights)?;
             Ok((shifted, shift))
         }

@@ -1,4 +1,4 @@
-//! The linear part `W` of an equilibrium layer: a dense matrix, a 3x3 convolution, or propagation on a graph, with
+//! The linear part `W` of an equilibrium layer: a dense matrix, a convolution, or propagation on a graph, with
 //! the products the certificates need (`Wx`, `|W|x`, an interval product) and outward bounds of their rounding.
 
 use std::borrow::Cow;
@@ -17,6 +17,9 @@ pub enum Padding {
     Circular,
 }
 
+/// Height and width of the largest kernel: what two factors of 3x3 make.
+pub(crate) const LARGEST_SIDE: usize = 5;
+
 /// A square matrix, row major.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dense {
@@ -24,14 +27,14 @@ pub struct Dense {
     entries: Vec<f64>,
 }
 
-/// A 3x3 convolution (cross-correlation, as in PyTorch) from `channels` planes to as many of the same size.
+/// A convolution (cross-correlation, as in PyTorch) from `channels` planes to as many of the same size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
     channels: usize,
     height: usize,
     width: usize,
     padding: Padding,
-    /// `channels x channels x 3 x 3`: output, input, row, column.
+    /// `channels x channels x 3 x 3` (or `5 x 5`): output, input, row, column.
     kernel: Vec<f64>,
 }
 
@@ -59,7 +62,7 @@ pub struct Graph {
 pub enum Operator {
     /// A dense matrix.
     Dense(Dense),
-    /// A 3x3 convolution.
+    /// A convolution.
     Conv(Conv),
     /// Propagation on a graph.
     Graph(Graph),
@@ -98,8 +101,10 @@ pub enum OperatorError {
         found: usize,
     },
     /// Two taps of the kernel would fall on the same pixel.
-    #[error("circular padding needs an image of at least 3 x 3, but it is {height} x {width}")]
+    #[error("a circular {side} x {side} kernel needs an image of at least that size, but it is {height} x {width}")]
     SmallTorus {
+        /// Height and width of the kernel.
+        side: usize,
         /// Image height.
         height: usize,
         /// Image width.
@@ -129,7 +134,8 @@ impl Operator {
         Ok(Operator::Dense(Dense { n, entries }))
     }
 
-    /// A 3x3 convolution with `kernel[output][input][row][column]` on images of `height x width`.
+    /// A 3x3 convolution with `kernel[output][input][row][column]` on images of `height x width`; with circular padding the
+    /// kernels may be 5x5 instead, which their number tells.
     ///
     /// # Errors
     /// A wrong number of entries, an empty image, a torus narrower than the kernel, or a weight that is not finite.
@@ -143,11 +149,14 @@ impl Operator {
         if channels == 0 || height == 0 || width == 0 {
             return Err(OperatorError::Empty("the image or the kernel"));
         }
-        if padding == Padding::Circular && (height < 3 || width < 3) {
-            return Err(OperatorError::SmallTorus { height, width });
+        let pairs = channels.saturating_mul(channels);
+        let wide = padding == Padding::Circular && kernel.len() == pairs.saturating_mul(LARGEST_SIDE * LARGEST_SIDE);
+        let side = if wide { LARGEST_SIDE } else { 3 };
+        if padding == Padding::Circular && (height < side || width < side) {
+            return Err(OperatorError::SmallTorus { side, height, width });
         }
-        let expected = channels.saturating_mul(channels).saturating_mul(9);
-        check_len(|| format!("a {channels} x {channels} x 3 x 3 kernel"), expected, kernel.len())?;
+        let expected = pairs.saturating_mul(side * side);
+        check_len(|| format!("a {channels} x {channels} x {side} x {side} kernel"), expected, kernel.len())?;
         check_finite(&kernel)?;
         Ok(Operator::Conv(Conv { channels, height, width, padding, kernel }))
     }
@@ -214,7 +223,7 @@ impl Operator {
     pub fn terms(&self) -> usize {
         match self {
             Operator::Dense(dense) => dense.n,
-            Operator::Conv(conv) => 9 * conv.channels,
+            Operator::Conv(conv) => conv.tap_count() * conv.channels,
             Operator::Graph(graph) => graph.offsets.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(0),
         }
     }
@@ -358,7 +367,7 @@ impl Operator {
     pub fn rows(&self) -> Box<dyn Iterator<Item = &[f64]> + '_> {
         match self {
             Operator::Dense(dense) => Box::new(dense.entries.chunks_exact(dense.n)),
-            Operator::Conv(conv) => Box::new(conv.kernel.chunks_exact(9 * conv.channels)),
+            Operator::Conv(conv) => Box::new(conv.kernel.chunks_exact(conv.tap_count() * conv.channels)),
             Operator::Graph(graph) => {
                 Box::new(graph.offsets.windows(2).map(|row| &graph.weights[row[0]..row[1]]))
             }
@@ -425,36 +434,52 @@ impl Conv {
         self.height * self.width
     }
 
-    /// The nine taps from channel `input` to channel `output`.
+    /// Height and width of the kernel: 3 or 5.
+    #[must_use]
+    pub fn side(&self) -> usize {
+        if self.tap_count() == 9 { 3 } else { LARGEST_SIDE }
+    }
+
+    /// Taps of the kernel from one channel to another.
+    #[inline(always)]
+    pub(crate) fn tap_count(&self) -> usize {
+        self.kernel.len() / (self.channels * self.channels)
+    }
+
+    /// The taps from channel `input` to channel `output`.
     #[inline(always)]
     pub(crate) fn taps(&self, output: usize, input: usize) -> &[f64] {
-        &self.kernel[(output * self.channels + input) * 9..][..9]
+        let count = self.tap_count();
+        &self.kernel[(output * self.channels + input) * count..][..count]
     }
 
     /// `K[o][i] = sum of |taps|`, rounded up, as an operator on channels: `rho(|W|) <= rho(K)`, with weights that are
     /// constant over the pixels.
     #[must_use]
     pub fn channel_sums(&self) -> Operator {
-        let sums = self.kernel.chunks_exact(9).map(|taps| sum_upper(taps.iter().map(|t| t.abs()).sum(), 9));
+        let count = self.tap_count();
+        let kernels = self.kernel.chunks_exact(count);
+        let sums = kernels.map(|taps| sum_upper(taps.iter().map(|t| t.abs()).sum(), count));
         Operator::Dense(Dense { n: self.channels, entries: sums.collect() })
     }
 
-    /// The planes of `x` with a border of one pixel.
+    /// The planes of `x` with a border as wide as the kernel reaches.
     fn padded(&self, x: &[f64]) -> Vec<f64> {
-        let (h, w) = (self.height, self.width);
-        let mut planes = vec![0.0; self.channels * (h + 2) * (w + 2)];
-        for (plane, x) in planes.chunks_exact_mut((h + 2) * (w + 2)).zip(x.chunks_exact(h * w)) {
-            for (row, target) in plane.chunks_exact_mut(w + 2).enumerate() {
+        let (h, w, border) = (self.height, self.width, self.side() / 2);
+        let (rows, columns) = (h + 2 * border, w + 2 * border);
+        let mut planes = vec![0.0; self.channels * rows * columns];
+        for (plane, x) in planes.chunks_exact_mut(rows * columns).zip(x.chunks_exact(h * w)) {
+            for (row, target) in plane.chunks_exact_mut(columns).enumerate() {
                 let source = match self.padding {
-                    Padding::Zero if row == 0 || row == h + 1 => continue,
-                    // Row 0 is the last one, row h + 1 the first one, of the torus.
-                    _ => (row + h - 1) % h,
+                    Padding::Zero if row < border || row >= h + border => continue,
+                    // The rows before the first are the last ones of the torus.
+                    _ => (row + h - border) % h,
                 };
                 let source = &x[source * w..][..w];
-                target[1..=w].copy_from_slice(source);
+                target[border..border + w].copy_from_slice(source);
                 if self.padding == Padding::Circular {
-                    target[0] = source[w - 1];
-                    target[w + 1] = source[0];
+                    target[..border].copy_from_slice(&source[w - border..]);
+                    target[border + w..].copy_from_slice(&source[..border]);
                 }
             }
         }
@@ -465,8 +490,30 @@ impl Conv {
         let padded = self.padded(x);
         vectorised(
             #[inline(always)]
-            || self.correlate(&padded, out, weight),
+            || match self.side() {
+                3 => self.correlate(&padded, out, weight),
+                _ => self.correlate_wide(&padded, out, weight),
+            },
         );
+    }
+
+    /// Tap after tap, for kernels of any size.
+    #[inline(always)]
+    fn correlate_wide(&self, padded: &[f64], out: &mut [f64], weight: impl Fn(f64) -> f64) {
+        let (h, w, side) = (self.height, self.width, self.side());
+        let stride = w + side - 1;
+        for (output, out) in out.chunks_exact_mut(h * w).enumerate() {
+            out.fill(0.0);
+            for (input, plane) in padded.chunks_exact((h + side - 1) * stride).enumerate() {
+                for (tap, &k) in self.taps(output, input).iter().enumerate() {
+                    let k = weight(k);
+                    for (row, out) in out.chunks_exact_mut(w).enumerate() {
+                        let source = &plane[(row + tap / side) * stride + tap % side..][..w];
+                        out.iter_mut().zip(source).for_each(|(out, x)| *out += k * x);
+                    }
+                }
+            }
+        }
     }
 
     /// Nine taps in one pass over each row of the output.
@@ -500,10 +547,11 @@ impl Conv {
 
     /// Swap output and input, turn the kernel by half a turn.
     fn transposed(&self) -> Conv {
+        let count = self.tap_count();
         let mut kernel = vec![0.0; self.kernel.len()];
         for output in 0..self.channels {
             for input in 0..self.channels {
-                let target = &mut kernel[(input * self.channels + output) * 9..][..9];
+                let target = &mut kernel[(input * self.channels + output) * count..][..count];
                 for (t, &k) in target.iter_mut().zip(self.taps(output, input).iter().rev()) {
                     *t = k;
                 }
@@ -617,13 +665,14 @@ mod tests {
             0 => Operator::dense(19, weights(361)).unwrap(),
             1 => Operator::conv(2, 3, 5, Padding::Zero, weights(36)).unwrap(),
             2 => Operator::conv(3, 4, 3, Padding::Circular, weights(81)).unwrap(),
+            3 => Operator::conv(2, 5, 6, Padding::Circular, weights(100)).unwrap(),
             _ => Operator::graph(2, vec![0, 2, 3, 6], vec![0, 1, 2, 0, 1, 2], weights(6)).unwrap(),
         }
     }
 
     proptest! {
         #[test]
-        fn products_agree_with_the_dense_matrix(kind in 0usize..4, seed in any::<u64>()) {
+        fn products_agree_with_the_dense_matrix(kind in 0usize..5, seed in any::<u64>()) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let w = some_operator(kind, &mut rng);
             let n = w.len();
@@ -643,7 +692,7 @@ mod tests {
         }
 
         #[test]
-        fn the_box_product_contains_every_product(kind in 0usize..4, seed in any::<u64>()) {
+        fn the_box_product_contains_every_product(kind in 0usize..5, seed in any::<u64>()) {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let w = some_operator(kind, &mut rng);
             let n = w.len();
@@ -680,5 +729,7 @@ mod tests {
         assert!(Operator::graph(1, vec![0, 2, 2], vec![1, 1], vec![1.0; 2]).is_err());
         assert!(Operator::conv(1, 0, 4, Padding::Zero, vec![0.0; 9]).is_err());
         assert!(Operator::conv(1, 2, 4, Padding::Circular, vec![0.0; 9]).is_err());
+        assert!(Operator::conv(1, 4, 5, Padding::Circular, vec![0.0; 25]).unwrap_err().to_string().contains("5 x 5"));
+        assert!(Operator::conv(1, 5, 5, Padding::Zero, vec![0.0; 25]).is_err());
     }
 }

@@ -146,9 +146,16 @@ impl<'a> Layer<'a> {
     /// The box that `F` maps everything into; `None` where it is not bounded.
     pub(crate) fn image_of_everything(&self) -> Option<(Vec<f64>, Vec<f64>)> {
         let range = self.response.enclose(Interval::ALL);
-        let ends = (0..self.len()).map(|i| range + self.outer.at(i));
-        let (lower, upper): (Vec<f64>, Vec<f64>) = ends.map(|e| (e.lo, e.hi)).unzip();
-        lower.iter().chain(&upper).all(|x| x.is_finite()).then_some((lower, upper))
+        let (mut lower, mut upper) = (Vec::with_capacity(self.len()), Vec::with_capacity(self.len()));
+        for i in 0..self.len() {
+            let ends = range + self.outer.at(i);
+            if !(ends.lo.is_finite() && ends.hi.is_finite()) {
+                return None;
+            }
+            lower.push(ends.lo);
+            upper.push(ends.hi);
+        }
+        Some((lower, upper))
     }
 }
 

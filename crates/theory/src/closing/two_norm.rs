@@ -65,6 +65,14 @@ fn least_level(shown: impl Fn(f64) -> bool, below: f64) -> Option<f64> {
     Some(known)
 }
 
+/// Whether a few power steps show that the norm of `m` is not below one: a bound need not be sought.
+pub(crate) fn is_hopeless(m: &[f64], n: usize) -> bool {
+    vectorised(
+        #[inline(always)]
+        || largest_norm_seen(m, n, &mut Vec::new()) >= 1.0,
+    )
+}
+
 /// A lower bound of the norm (up to rounding; it only saves work) by power steps, which stop once it is seen not to be below one.
 #[inline(always)]
 fn largest_norm_seen(m: &[f64], n: usize, x: &mut Vec<f64>) -> f64 {

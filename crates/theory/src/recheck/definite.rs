@@ -98,20 +98,34 @@ pub(super) fn form_is_positive(
     weight: f64,
 ) -> Option<bool> {
     if let Operator::Conv(conv) = operator {
+        // An entry of a block is the sum of as many weights as there are taps.
+        let largest = (conv.side() * conv.side()) as f64 * largest_size(conv.kernel());
         return Some(blocks(conv, absolute).iter().all(|block| {
-            is_positive(&quadratic_form(block, 2 * conv.channels(), diagonal, skew, weight, BLOCK_ERROR))
+            let n = 2 * conv.channels();
+            is_positive(&quadratic_form(block, n, (diagonal, skew, weight), BLOCK_ERROR, largest))
         }));
     }
     let matrix = matrix(operator, absolute)?;
-    Some(is_positive(&quadratic_form(&matrix, operator.len(), diagonal, skew, weight, 0.0)))
+    let largest = largest_size(&matrix);
+    Some(is_positive(&quadratic_form(&matrix, operator.len(), (diagonal, skew, weight), 0.0, largest)))
 }
 
-/// Relative error of the entries of a frequency block: angles, sines and nine products.
-const BLOCK_ERROR: f64 = 1e-14;
+/// Relative error of the entries of a frequency block: angles, sines and at most 25 products.
+const BLOCK_ERROR: f64 = 3e-14;
 
-fn quadratic_form(w: &[f64], n: usize, diagonal: f64, skew: f64, weight: f64, relative: f64) -> Uncertain {
+fn largest_size(weights: &[f64]) -> f64 {
+    weights.iter().fold(0.0, |m: f64, x| m.max(x.abs()))
+}
+
+/// The form of a matrix whose entries are wrong by at most `relative * largest`, `largest` not below any of them.
+fn quadratic_form(
+    w: &[f64],
+    n: usize,
+    (diagonal, skew, weight): (f64, f64, f64),
+    relative: f64,
+    largest: f64,
+) -> Uncertain {
     let mut entries = vec![0.0; n * n];
-    let top = w.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
     for i in 0..n {
         for j in 0..n {
             let product: f64 =
@@ -121,14 +135,14 @@ fn quadratic_form(w: &[f64], n: usize, diagonal: f64, skew: f64, weight: f64, re
         }
     }
     let units = relative + (n as f64 + 8.0) * f64::EPSILON;
-    // Entries of a block are sums of up to nine weights, whose sizes the factor 9 makes up for.
-    let size = diagonal.abs() + 2.0 * skew.abs() * 9.0 * top + weight.abs() * n as f64 * 81.0 * top * top;
-    Uncertain { n, entries, error: 2.0 * units * size }
+    let size = diagonal.abs() + 2.0 * skew.abs() * largest + weight.abs() * n as f64 * largest * largest;
+    Uncertain { n, entries, error: 4.0 * units * size }
 }
 
 /// The blocks `K^(f)` of every frequency as real matrices `[[Re, -Im], [Im, Re]]` of twice the size.
 fn blocks(conv: &Conv, absolute: bool) -> Vec<Vec<f64>> {
-    let c = conv.channels();
+    let (c, side) = (conv.channels(), conv.side());
+    let taps = side * side;
     let border = usize::from(conv.padding() == Padding::Zero);
     let (rows, columns) = (conv.height() + border, conv.width() + border);
     let mut blocks = Vec::new();
@@ -136,16 +150,15 @@ fn blocks(conv: &Conv, absolute: bool) -> Vec<Vec<f64>> {
     for r in 0..=rows / 2 {
         for q in 0..columns {
             let mut block = vec![0.0; 4 * c * c];
+            let centre = (side / 2) as f64;
             for o in 0..c {
                 for i in 0..c {
                     let (mut re, mut im) = (0.0, 0.0);
-                    for tap in 0..9usize {
-                        let weight = conv.kernel()[(o * c + i) * 9 + tap];
+                    for tap in 0..taps {
+                        let weight = conv.kernel()[(o * c + i) * taps + tap];
                         let weight = if absolute { weight.abs() } else { weight };
-                        let turns = (tap / 3) as f64 * r as f64 / rows as f64
-                            + (tap % 3) as f64 * q as f64 / columns as f64
-                            - r as f64 / rows as f64
-                            - q as f64 / columns as f64;
+                        let (down, right) = ((tap / side) as f64 - centre, (tap % side) as f64 - centre);
+                        let turns = down * r as f64 / rows as f64 + right * q as f64 / columns as f64;
                         let angle = std::f64::consts::TAU * turns;
                         re += weight * angle.cos();
                         im += weight * angle.sin();

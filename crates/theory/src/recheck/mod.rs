@@ -260,14 +260,14 @@ impl Claim<'_> {
         let claimed = self.claimed_factor()?;
         let absolute = self.map.absolute_weights;
         let pixels = if per_channel { self.weights.len() / v.len() } else { 1 };
-        // With weights constant over the pixels no row is larger than one with all nine taps inside the image.
+        // With weights constant over the pixels no row is larger than one with all taps inside the image.
         if per_channel && let Operator::Conv(conv) = self.weights {
-            let c = conv.channels();
+            let (c, count) = (conv.channels(), conv.side() * conv.side());
             return (0..c).try_for_each(|o| {
-                let taps: Vec<(usize, f64)> = conv.kernel()[o * c * 9..][..c * 9]
+                let taps: Vec<(usize, f64)> = conv.kernel()[o * c * count..][..c * count]
                     .iter()
                     .enumerate()
-                    .map(|(k, &w)| (k / 9, w))
+                    .map(|(k, &w)| (k / count, w))
                     .collect();
                 let sum = rows::absolute_sum(&taps, |i| v[i]);
                 let steepest = d[o * pixels..][..pixels].iter().copied().fold(0.0, f64::max);

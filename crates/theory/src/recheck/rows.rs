@@ -16,16 +16,20 @@ pub(super) fn row(operator: &Operator, i: usize, absolute: bool) -> Vec<(usize, 
             let (h, w) = (conv.height() as isize, conv.width() as isize);
             let pixels = conv.height() * conv.width();
             let (output, pixel) = (i / pixels, (i % pixels) as isize);
-            let mut entries = Vec::with_capacity(9 * conv.channels());
+            let side = conv.side() as isize;
+            let taps = side * side;
+            let mut entries = Vec::new();
             for input in 0..conv.channels() {
-                for tap in 0..9isize {
-                    let (mut y, mut x) = (pixel / w + tap / 3 - 1, pixel % w + tap % 3 - 1);
+                for tap in 0..taps {
+                    let (mut y, mut x) =
+                        (pixel / w + tap / side - side / 2, pixel % w + tap % side - side / 2);
                     match conv.padding() {
                         Padding::Circular => (y, x) = (y.rem_euclid(h), x.rem_euclid(w)),
                         Padding::Zero if y < 0 || y >= h || x < 0 || x >= w => continue,
                         Padding::Zero => {}
                     }
-                    let weight = conv.kernel()[(output * conv.channels() + input) * 9 + tap as usize];
+                    let pair = output * conv.channels() + input;
+                    let weight = conv.kernel()[pair * taps as usize + tap as usize];
                     entries.push((input * pixels + (y * w + x) as usize, weight));
                 }
             }
