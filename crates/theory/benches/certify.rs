@@ -86,8 +86,8 @@ fn frequencies_conv_48(bencher: Bencher) {
     });
 }
 
-/// 48 channels on 32 x 32, one input: interval propagation and T1.
-#[divan::bench(args = [0.1, 0.5], sample_count = 3, sample_size = 1)]
+/// 48 channels on 32 x 32, one input, everything there is. Gains: closed by T1 on the box, by nothing.
+#[divan::bench(args = [0.03, 0.1, 0.5], sample_count = 3, sample_size = 1)]
 fn sample_conv_48(bencher: Bencher, gain: f64) {
     let (map, w) = (map(), conv(gain));
     let y: Vec<f64> = uniform(w.len(), 1.0).iter().map(|x| x.abs()).collect();

@@ -496,7 +496,7 @@ pub(crate) fn norm_bound(conv: &Conv, slope: f64) -> Option<f64> {
 
 /// `slope K^(0)`, the sums of the taps: the one block that every torus has and that is real.
 fn at_zero(conv: &Conv, slope: f64) -> Vec<f64> {
-    conv.kernel().chunks_exact(9).map(|taps| slope * taps.iter().sum::<f64>()).collect()
+    conv.kernel().chunks_exact(conv.tap_count()).map(|taps| slope * taps.iter().sum::<f64>()).collect()
 }
 
 /// An upper bound of `lambda_max(sym W)` within about `tolerance`, relative to the size of the kernel.
@@ -549,7 +549,7 @@ mod tests {
         let channels = 2 + (seed % 9) as usize;
         let size = 0.4 / channels as f64;
         // Every third one on a torus is a wide kernel.
-        let side = if padding == Padding::Circular && seed % 3 == 0 { 5 } else { 3 };
+        let side = if padding == Padding::Circular && seed.is_multiple_of(3) { 5 } else { 3 };
         let kernel = (0..channels * channels * side * side).map(|_| rng.random_range(-size..size)).collect();
         Operator::conv(channels, side.max(4), 5, padding, kernel).unwrap()
     }

@@ -101,7 +101,9 @@ pub enum OperatorError {
         found: usize,
     },
     /// Two taps of the kernel would fall on the same pixel.
-    #[error("a circular {side} x {side} kernel needs an image of at least that size, but it is {height} x {width}")]
+    #[error(
+        "a circular {side} x {side} kernel needs an image of at least that size, but it is {height} x {width}"
+    )]
     SmallTorus {
         /// Height and width of the kernel.
         side: usize,
@@ -150,7 +152,8 @@ impl Operator {
             return Err(OperatorError::Empty("the image or the kernel"));
         }
         let pairs = channels.saturating_mul(channels);
-        let wide = padding == Padding::Circular && kernel.len() == pairs.saturating_mul(LARGEST_SIDE * LARGEST_SIDE);
+        let wide =
+            padding == Padding::Circular && kernel.len() == pairs.saturating_mul(LARGEST_SIDE * LARGEST_SIDE);
         let side = if wide { LARGEST_SIDE } else { 3 };
         if padding == Padding::Circular && (height < side || width < side) {
             return Err(OperatorError::SmallTorus { side, height, width });
@@ -729,7 +732,12 @@ mod tests {
         assert!(Operator::graph(1, vec![0, 2, 2], vec![1, 1], vec![1.0; 2]).is_err());
         assert!(Operator::conv(1, 0, 4, Padding::Zero, vec![0.0; 9]).is_err());
         assert!(Operator::conv(1, 2, 4, Padding::Circular, vec![0.0; 9]).is_err());
-        assert!(Operator::conv(1, 4, 5, Padding::Circular, vec![0.0; 25]).unwrap_err().to_string().contains("5 x 5"));
+        assert!(
+            Operator::conv(1, 4, 5, Padding::Circular, vec![0.0; 25])
+                .unwrap_err()
+                .to_string()
+                .contains("5 x 5")
+        );
         assert!(Operator::conv(1, 5, 5, Padding::Zero, vec![0.0; 25]).is_err());
     }
 }

@@ -112,11 +112,12 @@ fn softsign_contact(a: f64) -> f64 {
 
 /// The root `v` of `tanh a + tanh v = sech^2(v) (a + v)` by bisection, a little too small on purpose.
 fn tanh_contact(a: f64) -> f64 {
-    let (mut low, mut high) = (0.0, a.min(20.0));
+    let (mut low, mut high) = (0.0f64, a.min(20.0));
+    let at_a = a.tanh();
     for _ in 0..40 {
         let v = 0.5 * (low + high);
-        let slope = 1.0 - v.tanh() * v.tanh();
-        if a.tanh() + v.tanh() <= slope * (a + v) {
+        let at_v = v.tanh();
+        if at_a + at_v <= (1.0 - at_v * at_v) * (a + v) {
             low = v;
         } else {
             high = v;
