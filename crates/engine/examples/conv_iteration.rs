@@ -62,7 +62,7 @@ fn main() -> Result<()> {
 
 fn measure(case: &Case, isa: Isa, repeats: usize) -> Result<()> {
     let &Case { name, batch, channels, side } = case;
-    let operator = Operator::Conv { channels, height: side, width: side, padding: Padding::Zero };
+    let operator = Operator::Conv { channels, height: side, width: side, padding: Padding::Zero, kernel: 3 };
     let map = Map {
         operator,
         form: Form::Single,

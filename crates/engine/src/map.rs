@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EngineError, Result};
 
-/// How a 3x3 convolution continues an image beyond its border.
+/// How a convolution continues an image beyond its border.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Padding {
     /// With zeros, as in the paper.
@@ -21,7 +21,7 @@ pub enum Operator {
         /// Length of a sample's state.
         n: usize,
     },
-    /// A 3x3 convolution of same-size images; states are stored height x width x channels (NHWC).
+    /// A convolution of same-size images; states are stored height x width x channels (NHWC).
     Conv {
         /// Channels of the state.
         channels: usize,
@@ -31,6 +31,8 @@ pub enum Operator {
         width: usize,
         /// Continuation beyond the border.
         padding: Padding,
+        /// Height and width of the kernel: 3, or any odd number where the padding is circular.
+        kernel: usize,
     },
 }
 
@@ -53,8 +55,15 @@ impl Operator {
 
     /// Numbers in one square weight array: `n x n` (row = output), or `c x c x 3 x 3` (out, in, row, column).
     pub fn weight_len(&self) -> usize {
-        let units = self.units();
-        units * units * if matches!(self, Self::Conv { .. }) { 9 } else { 1 }
+        self.units() * self.units() * self.taps()
+    }
+
+    /// Weights from one unit to another: the taps of a kernel, or 1.
+    pub fn taps(&self) -> usize {
+        match *self {
+            Self::Dense { .. } => 1,
+            Self::Conv { kernel, .. } => kernel * kernel,
+        }
     }
 }
 
@@ -229,6 +238,7 @@ impl Map {
         if self.operator.state_len() == 0 {
             return Err(EngineError::Invalid(format!("the operator {:?} has an empty state", self.operator)));
         }
+        self.check_kernel()?;
         let positive = |name: &str, x: f64| {
             if x > 0.0 && x.is_finite() {
                 Ok(())
@@ -266,5 +276,19 @@ impl Map {
             )));
         }
         Ok(())
+    }
+
+    /// Kernels other than 3x3 exist in the frequency domain only, for maps with one operator.
+    fn check_kernel(&self) -> Result<()> {
+        let Operator::Conv { padding, kernel, .. } = self.operator else { return Ok(()) };
+        let general = padding == Padding::Circular && self.form == Form::Single && kernel % 2 == 1;
+        if kernel == 3 || general {
+            return Ok(());
+        }
+        Err(EngineError::Invalid(format!(
+            "a {kernel}x{kernel} kernel with padding {padding:?} and the form {:?}: kernels are 3x3, or of any odd size for \
+             circular convolutions of the form Single",
+            self.form
+        )))
     }
 }

@@ -100,8 +100,8 @@ fn real_sizes_in_f32() {
     let cases = [
         (Operator::Dense { n: 87 }, 70),
         (Operator::Dense { n: 150 }, 9),
-        (Operator::Conv { channels: 16, height: 14, width: 14, padding: Padding::Zero }, 2),
-        (Operator::Conv { channels: 17, height: 8, width: 9, padding: Padding::Circular }, 2),
+        (Operator::Conv { channels: 16, height: 14, width: 14, padding: Padding::Zero, kernel: 3 }, 2),
+        (Operator::Conv { channels: 17, height: 8, width: 9, padding: Padding::Circular, kernel: 3 }, 2),
     ];
     for (operator, batch) in cases {
         let problem = contracting(plain(operator), batch, 3);

@@ -14,7 +14,7 @@ fn operators() -> [Operator; 3] {
     [
         Operator::Dense { n: 37 },
         CONV,
-        Operator::Conv { channels: 5, height: 6, width: 4, padding: Padding::Circular },
+        Operator::Conv { channels: 5, height: 6, width: 4, padding: Padding::Circular, kernel: 3 },
     ]
 }
 

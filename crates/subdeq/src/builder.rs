@@ -114,8 +114,10 @@ impl EquilibriumBuilder {
     fn decide(self) -> Result<Plan> {
         let monotone = self.architecture.is_monotone();
         let mut operator = self.operator;
-        if let Operator::Conv { padding, .. } = &mut operator {
+        let side = self.architecture.parametrisation.kernel(&operator);
+        if let Operator::Conv { padding, kernel, .. } = &mut operator {
             *padding = self.padding.unwrap_or(if monotone { Padding::Circular } else { Padding::Zero });
+            *kernel = side;
         }
         let solver = self.solver.unwrap_or_else(|| {
             if monotone { PeacemanRachford::default().into() } else { Anderson::default().into() }

@@ -110,10 +110,10 @@ impl Equilibrium<f32, Cpu<f32>> {
         EquilibriumBuilder::new(Operator::Dense { n })
     }
 
-    /// A 3x3 convolutional layer on images, stored height x width x channels.
+    /// A convolutional layer on images, stored height x width x channels, with 3x3 kernels as parameters.
     #[must_use]
     pub fn conv(channels: usize, height: usize, width: usize) -> EquilibriumBuilder {
-        EquilibriumBuilder::new(Operator::Conv { channels, height, width, padding: Padding::Zero })
+        EquilibriumBuilder::new(Operator::Conv { channels, height, width, padding: Padding::Zero, kernel: 3 })
     }
 }
 
@@ -138,7 +138,7 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
             .collect();
         let lens: Vec<usize> = (0..map.form.weight_count()).map(|k| map.weight_len(k)).collect();
         let zeros = |lens: &[usize]| lens.iter().map(|&len| vec![T::ZERO; len]).collect::<Vec<_>>();
-        let peak_len = if architecture.is_monotone() { operator.weight_len() } else { 0 };
+        let peak_len = if architecture.parametrisation.is_shifted() { operator.weight_len() } else { 0 };
         let weights = Weights {
             arrays: lens.iter().map(|&len| device.zeros(len)).collect(),
             gradients: lens.iter().map(|&len| device.zeros(len)).collect(),
@@ -280,7 +280,7 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
                 )));
             }
         }
-        if architecture.is_monotone() {
+        if architecture.parametrisation.is_shifted() {
             let peak =
                 device.symmetric_peak(&map.operator, &parameters[0].value, &mut weights.peak_derivative)?;
             device.read(&weights.peak_derivative, &mut weights.host_peak_derivative)?;

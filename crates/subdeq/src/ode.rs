@@ -285,7 +285,7 @@ enum Shape {
 fn shape(operator: &Operator, batch: usize) -> Shape {
     match *operator {
         Operator::Dense { n } => Shape::Linear(LinearShape { batch, inputs: n, outputs: n }),
-        Operator::Conv { channels, height, width, padding } => {
+        Operator::Conv { channels, height, width, padding, .. } => {
             Shape::Conv(ConvShape { batch, height, width, inputs: channels, outputs: channels, padding })
         }
     }

@@ -1,7 +1,10 @@
 //! Weights from free parameters: what makes an architecture sound for every value an optimiser may choose.
 
+mod factors;
+
+use factors::Factors;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::{Form, Map, Operator, Real};
+use subdeq_engine::{Form, Map, Operator, Padding, Real};
 
 use crate::{Error, Result};
 
@@ -24,7 +27,7 @@ pub enum Parametrisation {
         /// `m > 0`.
         margin: f64,
     },
-    /// `W = (1 - margin) I - A'A + B - B'` (dense only: as a convolution it would reach beyond 3x3).
+    /// `W = (1 - margin) I - A'A + B - B'`; for images `A` and `B` are 3x3 kernels, and `W` is a circular 5x5 one.
     MonotoneProduct {
         /// `m > 0`.
         margin: f64,
@@ -44,6 +47,19 @@ impl Parametrisation {
         match *self {
             Self::MonotoneShifted { margin } | Self::MonotoneProduct { margin } => Some(margin),
             _ => None,
+        }
+    }
+
+    /// Whether the weights depend on the largest eigenvalue of the parameter's symmetric part.
+    pub(crate) fn is_shifted(&self) -> bool {
+        matches!(self, Self::MonotoneShifted { .. })
+    }
+
+    /// Height and width of the kernel of the weights, for images.
+    pub(crate) fn kernel(&self, operator: &Operator) -> usize {
+        match self {
+            Self::MonotoneProduct { .. } => Factors::of(operator).product_side(),
+            _ => 3,
         }
     }
 
@@ -67,10 +83,11 @@ impl Parametrisation {
                 "the margin of a monotone layer must be above 0, not {margin}"
             )));
         }
-        if matches!((self, map.operator), (Self::MonotoneProduct { .. }, Operator::Conv { .. })) {
+        let zero_padded = matches!(map.operator, Operator::Conv { padding: Padding::Zero, .. });
+        if zero_padded && matches!(self, Self::MonotoneProduct { .. }) {
             return Err(Error::invalid(
-                "W = (1-m)I - A'A + B - B' with 3x3 kernels A and B is a 5x5 convolution, which the engine does not have: \
-                 use the shifted parametrisation (`Monotone::shifted`) for images",
+                "A'A of zero-padded convolutions is no convolution at the border: W = (1-m)I - A'A + B - B' needs circular \
+                 padding; with zeros use the shifted parametrisation (`Monotone::shifted`)",
             ));
         }
         Ok(())
@@ -81,7 +98,10 @@ impl Parametrisation {
         let (square, units) = (map.operator.weight_len(), map.operator.units());
         match self {
             Self::SplitGains => vec![("gain", units * units), ("weight", square)],
-            Self::MonotoneProduct { .. } => vec![("a", square), ("b", square)],
+            Self::MonotoneProduct { .. } => {
+                let len = Factors::of(&map.operator).len();
+                vec![("a", len), ("b", len)]
+            }
             _ => vec![("weight", square)],
         }
     }
@@ -110,22 +130,7 @@ impl Parametrisation {
                 }
             }
             Self::MonotoneProduct { margin } => {
-                let n = map.operator.units();
-                let w = &mut weights[0];
-                for i in 0..n {
-                    for j in 0..n {
-                        w[i * n + j] = free[1][i * n + j] - free[1][j * n + i];
-                    }
-                    w[i * n + i] += T::from_f64(1.0 - margin);
-                }
-                // -A'A, row k of A at a time.
-                for a in v.chunks_exact(n) {
-                    for (w, &scale) in w.chunks_exact_mut(n).zip(a) {
-                        for (w, &a) in w.iter_mut().zip(a) {
-                            *w -= scale * a;
-                        }
-                    }
-                }
+                Factors::of(&map.operator).multiply(margin, v, &free[1], &mut weights[0]);
             }
         }
     }
@@ -167,23 +172,8 @@ impl Parametrisation {
                 }
             }
             Self::MonotoneProduct { .. } => {
-                let n = map.operator.units();
-                let g = &weights[0];
                 let (ga, gb) = gradients.split_at_mut(1);
-                for i in 0..n {
-                    for j in 0..n {
-                        gb[0][i * n + j] = g[i * n + j] - g[j * n + i];
-                    }
-                }
-                // dA = -A (G + G').
-                for (ga, a) in ga[0].chunks_exact_mut(n).zip(v.chunks_exact(n)) {
-                    ga.fill(T::ZERO);
-                    for (k, &a) in a.iter().enumerate() {
-                        for (j, ga) in ga.iter_mut().enumerate() {
-                            *ga -= a * (g[k * n + j] + g[j * n + k]);
-                        }
-                    }
-                }
+                Factors::of(&map.operator).pull_back(v, &weights[0], &mut ga[0], &mut gb[0]);
             }
         }
     }
@@ -202,8 +192,8 @@ fn row_len(map: &Map) -> usize {
 /// Where the identity has its ones: the diagonal, or the centre taps of each channel's own kernel.
 fn diagonal(map: &Map) -> impl Iterator<Item = usize> {
     let units = map.operator.units();
-    let (taps, centre) = if matches!(map.operator, Operator::Conv { .. }) { (9, 4) } else { (1, 0) };
-    (0..units).map(move |i| (i * units + i) * taps + centre)
+    let taps = map.operator.taps();
+    (0..units).map(move |i| (i * units + i) * taps + taps / 2)
 }
 
 fn assign<T: Real>(weights: &mut [T], v: &[T], f: impl Fn(usize, T) -> T) {

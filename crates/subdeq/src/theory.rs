@@ -80,7 +80,7 @@ pub(crate) fn map_spec(architecture: &Architecture, layout: Layout) -> MapSpec {
 pub(crate) fn operator(on: &engine::Operator, weights: &[f64]) -> Result<Operator> {
     let built = match *on {
         engine::Operator::Dense { n } => Operator::dense(n, weights.to_vec()),
-        engine::Operator::Conv { channels, height, width, padding } => {
+        engine::Operator::Conv { channels, height, width, padding, .. } => {
             let kernel = if weights.len() == channels * channels {
                 let mut kernel = vec![0.0; 9 * weights.len()];
                 weights.iter().enumerate().for_each(|(i, w)| kernel[9 * i + 4] = *w);

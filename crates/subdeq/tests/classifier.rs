@@ -41,8 +41,7 @@ fn equilibrium(name: &str, layout: Layout, tolerance: f64) -> Core {
 fn cores(layout: Layout, tolerance: f64) -> Vec<Core> {
     let odes = [OdeActivation::Relu, OdeActivation::Tanh];
     let odes = odes.map(|activation| Core::NeuralOde { activation, tolerance: tolerance.max(1e-8) });
-    let names =
-        Architecture::NAMES.iter().filter(|name| layout == Layout::Dense || !name.starts_with("mondeq"));
+    let names = Architecture::NAMES.iter();
     names.map(|name| equilibrium(name, layout, tolerance)).chain([Core::ExplicitTanh]).chain(odes).collect()
 }
 

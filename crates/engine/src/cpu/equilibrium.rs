@@ -45,7 +45,7 @@ macro_rules! device {
                 plan.loaded = false;
                 plan.splittings.forget();
                 let weights: Vec<&[$t]> = weights.iter().map(|array| &array[..]).collect();
-                plan.packed.load(&weights)?;
+                self.install(|| plan.packed.load(&weights))?;
                 plan.loaded = true;
                 Ok(())
             }
@@ -92,7 +92,7 @@ macro_rules! device {
                 let y = sizes.injections(y)?;
                 let z = sizes.states_mut("z", z)?;
                 check_finite(self.isa, "y", y)?;
-                plan.splittings.prepare(&plan.packed, solver)?;
+                self.install(|| plan.splittings.prepare(&plan.packed, solver))?;
                 let block = plan.block(Some(solver), batch, self.threads);
                 let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
                 let common = Common { packed, splittings, solver, block };
@@ -123,7 +123,7 @@ macro_rules! device {
                 let (z, y, v) = (sizes.states("z", z)?, sizes.injections(y)?, sizes.states("v", v)?);
                 let g = sizes.states_mut("g", g)?;
                 check_finite(self.isa, "v", v)?;
-                plan.splittings.prepare(&plan.packed, solver)?;
+                self.install(|| plan.splittings.prepare(&plan.packed, solver))?;
                 let block = plan.block(Some(solver), batch, self.threads);
                 let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
                 let common = Common { packed, splittings, solver, block };

@@ -67,10 +67,10 @@ impl<T: SimdReal> Factorisations<T> {
                     self.resolvent = Some(Resolvent::new(packed.isa, n, &packed.weights[0], step)?);
                 }
             }
-            Operator::Conv { channels, height, width, .. } if is_circular(&packed.map.operator) => {
+            Operator::Conv { channels, height, width, kernel, .. } if is_circular(&packed.map.operator) => {
                 if self.fourier_step != Some(step) {
-                    let operator =
-                        self.fourier.get_or_insert_with(|| fourier::Operator::new(channels, height, width));
+                    let kernel = fourier::Kernel { units: channels, side: kernel, height, width };
+                    let operator = self.fourier.get_or_insert_with(|| fourier::Operator::new(kernel));
                     operator.load(packed.isa, &packed.weights[0], step)?;
                     self.fourier_step = Some(step);
                 }
@@ -111,7 +111,9 @@ impl<T: SimdReal> CpuPlan<T> {
         let share = batch.div_ceil(threads);
         match self.packed.map.operator {
             Operator::Dense { .. } => share.next_multiple_of(4).min(DENSE_BLOCK),
-            Operator::Conv { .. } if matches!(solver, Some(Solver::PeacemanRachford { .. })) => {
+            Operator::Conv { kernel, .. }
+                if kernel != 3 || matches!(solver, Some(Solver::PeacemanRachford { .. })) =>
+            {
                 share.min(FOURIER_BLOCK)
             }
             Operator::Conv { .. } => 1,

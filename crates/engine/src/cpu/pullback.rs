@@ -86,6 +86,7 @@ fn accumulator_len<T: SimdReal>(packed: &Packed<T>) -> usize {
         + match &packed.forward {
             Linear::Dense(_) => packed.planes() * units * units,
             Linear::Conv(kernel) => kernel.gradient_len(),
+            Linear::Fourier(convolution) => convolution.gradient_len(),
         }
 }
 
@@ -148,6 +149,11 @@ fn pull_back_block<T: SimdReal>(
             );
         }
     }
+    if let (Linear::Fourier(convolution), LinearScratch::Fourier(scratch)) =
+        (&packed.forward, gradient_scratch)
+    {
+        convolution.accumulate_gradient(everyone, z, q, scratch, operators);
+    }
     if let Some(gz) = gz {
         packed.transposed.apply(everyone, q, &mut scratch.linear, &mut |sample, offset, row, _| {
             gz[sample * len + offset..][..row.len()].copy_from_slice(row);
@@ -181,6 +187,12 @@ fn add_up<T: SimdReal>(packed: &Packed<T>, accumulators: &mut [T], gw: &mut [&mu
             for (gradient, part) in operator_gradients.iter_mut().zip(operators.chunks_exact(units * units)) {
                 add(gradient, part);
             }
+        }
+        Linear::Fourier(convolution) => {
+            let weight_len = packed.map.operator.weight_len();
+            operator_gradients
+                .iter_mut()
+                .for_each(|g| convolution.unpack_gradient(operators, &mut g[..weight_len]));
         }
         Linear::Conv(kernel) => {
             let weight_len = packed.map.operator.weight_len();

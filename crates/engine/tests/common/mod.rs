@@ -11,9 +11,9 @@ use subdeq_engine::{
 };
 
 pub const DENSE: Operator = Operator::Dense { n: 13 };
-pub const CONV: Operator = Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Zero };
+pub const CONV: Operator = Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Zero, kernel: 3 };
 pub const CIRCULAR: Operator =
-    Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Circular };
+    Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Circular, kernel: 3 };
 
 pub const ACTIVATIONS: [Activation; 8] = [
     Activation::Tanh,
@@ -282,15 +282,16 @@ pub fn reference(problem: &Problem, sample: usize, z: &[f64]) -> Vec<f64> {
 pub fn linear(operator: &Operator, w: &[f64], z: &[f64]) -> Vec<f64> {
     match *operator {
         Operator::Dense { n } => (0..n).map(|i| (0..n).map(|j| w[i * n + j] * z[j]).sum()).collect(),
-        Operator::Conv { channels: c, height, width, padding } => {
+        Operator::Conv { channels: c, height, width, padding, kernel: side } => {
             let mut out = vec![0.0; z.len()];
             for r in 0..height {
                 for col in 0..width {
                     for o in 0..c {
-                        for dr in 0..3 {
-                            for dc in 0..3 {
+                        for dr in 0..side {
+                            for dc in 0..side {
+                                let centre = (side / 2) as isize;
                                 let (mut rr, mut cc) =
-                                    (r as isize + dr as isize - 1, col as isize + dc as isize - 1);
+                                    (r as isize + dr as isize - centre, col as isize + dc as isize - centre);
                                 if padding == Padding::Circular {
                                     rr = rr.rem_euclid(height as isize);
                                     cc = cc.rem_euclid(width as isize);
@@ -298,7 +299,7 @@ pub fn linear(operator: &Operator, w: &[f64], z: &[f64]) -> Vec<f64> {
                                     continue;
                                 }
                                 for i in 0..c {
-                                    out[(r * width + col) * c + o] += w[(o * c + i) * 9 + dr * 3 + dc]
+                                    out[(r * width + col) * c + o] += w[((o * c + i) * side + dr) * side + dc]
                                         * z[(rr as usize * width + cc as usize) * c + i];
                                 }
                             }

@@ -178,7 +178,7 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         };
         let operator = match pool {
             None => Operator::Dense { n: hidden },
-            Some(_) => Operator::Conv { channels: hidden, height, width, padding: Padding::Zero },
+            Some(_) => Operator::Conv { channels: hidden, height, width, padding: Padding::Zero, kernel: 3 },
         };
         let mut rectified = true;
         let mut count = 1;

@@ -14,9 +14,8 @@ pub fn rng(seed: u64) -> ChaCha8Rng {
 
 /// Every map by name, and the variants that names do not reach.
 pub fn maps(layout: Layout) -> Vec<Architecture> {
-    let named =
-        Architecture::NAMES.iter().filter(|name| layout == Layout::Dense || !name.starts_with("mondeq"));
-    let mut maps: Vec<Architecture> = named.map(|name| Architecture::named(name, layout).unwrap()).collect();
+    let named = Architecture::NAMES.iter().map(|name| Architecture::named(name, layout).unwrap());
+    let mut maps: Vec<Architecture> = named.collect();
     let softplus = Activation::Softplus { beta: 1.0 };
     let leaky = Activation::LeakyRelu { slope: 0.1 };
     maps.extend([
@@ -32,11 +31,9 @@ pub fn maps(layout: Layout) -> Vec<Architecture> {
         Monotone::new(Activation::Softsign).shifted(0.1).outer(0.0).into(),
         Monotone::new(Activation::Relu).shifted(0.1).outer(0.0).into(),
     ]);
-    if layout == Layout::Dense {
-        for activation in [Activation::Relu, leaky, Activation::Tanh, Activation::Softsign, softplus] {
-            maps.push(Monotone::new(activation).product(0.5).into());
-            maps.push(Monotone::new(activation).product(0.5).outer(0.3).into());
-        }
+    for activation in [Activation::Relu, leaky, Activation::Tanh, Activation::Softsign, softplus] {
+        maps.push(Monotone::new(activation).product(0.5).into());
+        maps.push(Monotone::new(activation).product(0.5).outer(0.3).into());
     }
     maps
 }

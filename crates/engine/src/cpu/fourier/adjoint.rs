@@ -9,7 +9,7 @@
 
 use super::Memory;
 use super::forward::add_row;
-use super::operator::{Direction, Operator};
+use super::operator::Operator;
 use super::pixels::Pixels;
 use super::sweep::{Pointwise, sweep};
 use crate::Measure;
@@ -35,10 +35,10 @@ impl<'a, T: SimdReal> Adjoint<'a, T> {
         d: &[T],
         v: &[T],
     ) -> Self {
-        let pixels = Pixels::of(operator);
+        let pixels = Pixels::of(&operator.adjoint);
         let t = T::from_f64(operator.step());
         let len = pixels.padded_len();
-        let count = v.len() / (operator.units * (len / operator.plane.channels));
+        let count = v.len() / pixels.plain(0, 0, len).len();
         let Memory { scratch, constant, reflection, images, .. } = &mut *memory;
         for image in 0..count {
             let d = &d[pixels.plain(image, 0, len)];
@@ -49,7 +49,7 @@ impl<'a, T: SimdReal> Adjoint<'a, T> {
         }
         images.clear();
         images.extend(0..count);
-        sweep(isa, (operator, Direction::Adjoint), scratch, images, &mut Constant { pixels, t, v, constant });
+        sweep(isa, &operator.adjoint, scratch, images, &mut Constant { pixels, t, v, constant });
         Self { isa, operator, memory, pixels }
     }
 
@@ -76,7 +76,7 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
         let Memory { scratch, constant, reflection, .. } = &mut *self.memory;
         let mut update =
             Update { pixels: self.pixels, constant, reflection, argument, image, measure, distances };
-        sweep(self.isa, (self.operator, Direction::Adjoint), scratch, active, &mut update);
+        sweep(self.isa, &self.operator.adjoint, scratch, active, &mut update);
     }
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {

@@ -2,8 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::operator::{Direction, Operator};
+use super::operator::Operator;
 use super::product::{RESULTS, Spectra, multiply};
+use super::symbol::Kernel;
+use super::table::Table;
 use crate::Result;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::Vectorised;
@@ -41,8 +43,9 @@ pub struct SplittingFactor<T: SimdReal> {
 impl<T: SimdReal> SplittingFactor<T> {
     /// For convolutions of `channels` channels on images of `height x width`.
     pub fn new(cpu: &Cpu<T>, channels: usize, height: usize, width: usize) -> Self {
-        let operator = Operator::new(channels, height, width);
-        let mut vectors = Buffer::zeros(operator.plane.columns() * height * 2 * operator.plane.channels);
+        let operator = Operator::new(Kernel { units: channels, side: 3, height, width });
+        let plane = &operator.forward.plane;
+        let mut vectors = Buffer::zeros(plane.columns() * height * 2 * plane.channels);
         // Any start with a part along the top singular vector will do; this one has no structure.
         for (k, x) in vectors.iter_mut().enumerate() {
             *x = T::from_f64((0.618_033_988_749_894_9 * (k + 1) as f64).fract() - 0.5);
@@ -57,7 +60,8 @@ impl<T: SimdReal> SplittingFactor<T> {
         let isa = cpu.isa();
         cpu.install(|| {
             operator.load(isa, weights, step)?;
-            let (height, len) = (operator.plane.height, 2 * operator.plane.channels);
+            let plane = &operator.forward.plane;
+            let (height, len) = (plane.height, 2 * plane.channels);
             let norms = vectors
                 .par_chunks_exact_mut(height * len)
                 .enumerate()
@@ -101,15 +105,16 @@ impl<T: SimdReal> Vectorised<T> for ColumnNorm<'_, T> {
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) -> f64 {
         let Self { operator, column, vectors } = self;
-        let (c, units) = (operator.plane.channels, operator.units);
+        let Table { plane, units, .. } = &operator.forward;
+        let (c, units) = (plane.channels, *units);
         let mut result = vec![T::ZERO; RESULTS * 2 * c];
         let mut largest = 0.0;
-        for (row, x) in vectors.chunks_exact_mut(2 * c).enumerate().take(operator.independent_rows(column)) {
+        for (row, x) in vectors.chunks_exact_mut(2 * c).enumerate().take(plane.independent_rows(column)) {
             let mut norm = 0.0;
             for _ in 0..POWER_ITERATIONS {
                 let before = normalise(x, units, c);
-                for direction in [Direction::Forward, Direction::Adjoint] {
-                    let matrix = operator.matrix(direction, column, row);
+                for table in [&operator.forward, &operator.adjoint] {
+                    let matrix = table.matrix(column, row);
                     // SAFETY: `x` is one spectrum of 2c numbers, the matrix has `units` columns of 2c numbers, and `result`
                     // is as long as asked for.
                     unsafe {
@@ -122,7 +127,7 @@ impl<T: SimdReal> Vectorised<T> for ColumnNorm<'_, T> {
             }
             largest = f64::max(largest, norm);
         }
-        largest * operator.plane.gain()
+        largest * plane.gain()
     }
 }
 

@@ -13,7 +13,7 @@
 //! `k = C x + t y + (t - 1) b`, `x = t y + (1 + t) b`.
 
 use super::Memory;
-use super::operator::{Direction, Operator};
+use super::operator::Operator;
 use super::pixels::Pixels;
 use super::sweep::{Pointwise, sweep};
 use crate::cpu::distance::{Distance, distance_row};
@@ -59,12 +59,12 @@ impl<'a, T: SimdReal> Forward<'a, T> {
         map: &'a Map,
         y: &'a [T],
     ) -> Self {
-        let pixels = Pixels::of(operator);
+        let pixels = Pixels::of(&operator.forward);
         let problem = Problem { map, step: operator.step(), pixels, y };
         let Memory { scratch, constant, images, .. } = &mut *memory;
         images.clear();
         images.extend(0..y.len() / map.operator.state_len());
-        sweep(isa, (operator, Direction::Forward), scratch, images, &mut Constant { problem, constant });
+        sweep(isa, &operator.forward, scratch, images, &mut Constant { problem, constant });
         Self { isa, operator, memory, problem }
     }
 
@@ -95,7 +95,7 @@ impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
         active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
         let Memory { scratch, constant, .. } = &mut *self.memory;
         let mut update = Update { problem: self.problem, constant, argument, image, measure, distances };
-        sweep(self.isa, (self.operator, Direction::Forward), scratch, active, &mut update);
+        sweep(self.isa, &self.operator.forward, scratch, active, &mut update);
     }
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {

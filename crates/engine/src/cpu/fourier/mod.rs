@@ -8,20 +8,26 @@
 //! [`Forward`] and [`Adjoint`] are the fixed-point problems that the drivers iterate (plainly: the splitting contracts).
 
 mod adjoint;
+mod convolution;
 mod factor;
 mod fft;
 mod forward;
+mod gradient;
 mod inverse;
 mod operator;
 mod pixels;
 mod plane;
 mod product;
 mod sweep;
+mod symbol;
+mod table;
 
 pub(crate) use adjoint::Adjoint;
+pub(crate) use convolution::{Convolution, ConvolutionScratch};
 pub use factor::SplittingFactor;
 pub(crate) use forward::Forward;
 pub(crate) use operator::Operator;
+pub(crate) use symbol::Kernel;
 
 use crate::{EngineError, Result};
 
@@ -42,12 +48,12 @@ pub(crate) struct Memory<T: SimdReal> {
 
 impl<T: SimdReal> Memory<T> {
     pub(crate) fn new(operator: &Operator<T>, block: usize) -> Self {
-        let len = block * pixels::Pixels::of(operator).padded_len();
+        let len = block * pixels::Pixels::of(&operator.forward).padded_len();
         Self {
-            scratch: Scratch::new(operator, block),
+            scratch: Scratch::new(&operator.forward, block),
             constant: Buffer::zeros(len),
             reflection: Buffer::zeros(len),
-            row: Buffer::zeros(operator.plane.width * operator.plane.channels),
+            row: Buffer::zeros(operator.forward.plane.width * operator.forward.plane.channels),
             images: Vec::with_capacity(block),
         }
     }
@@ -55,7 +61,7 @@ impl<T: SimdReal> Memory<T> {
 
 /// Refuses weights of the wrong length.
 fn check_weights<T: SimdReal>(operator: &Operator<T>, weights: &[T]) -> Result<()> {
-    let needed = 9 * operator.units * operator.units;
+    let needed = operator.kernel().weight_len();
     if weights.len() == needed {
         Ok(())
     } else {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::operator::Operator;
+use super::table::Table;
 use crate::cpu::simd::SimdReal;
 
 /// The layouts of one image.
@@ -14,9 +14,9 @@ pub(crate) struct Pixels {
 }
 
 impl Pixels {
-    pub(crate) fn of<T: SimdReal>(operator: &Operator<T>) -> Self {
-        let plane = &operator.plane;
-        Self { units: operator.units, channels: plane.channels, pixels: plane.height * plane.width }
+    pub(crate) fn of<T: SimdReal>(table: &Table<T>) -> Self {
+        let plane = &table.plane;
+        Self { units: table.units, channels: plane.channels, pixels: plane.height * plane.width }
     }
 
     /// Numbers of an image with padding.
@@ -45,6 +45,19 @@ impl Pixels {
             for (padded, plain) in padded.chunks_exact_mut(self.channels).zip(plain.chunks_exact(self.units))
             {
                 padded.iter_mut().zip(plain).for_each(|(a, &b)| combine(a, b));
+            }
+        }
+    }
+
+    /// Moves the numbers of a padded row together, over the padding.
+    #[inline(always)]
+    pub(crate) fn compact<T: Copy>(&self, row: &mut [T]) {
+        if self.units < self.channels {
+            for pixel in 1..row.len() / self.channels {
+                row.copy_within(
+                    pixel * self.channels..pixel * self.channels + self.units,
+                    pixel * self.units,
+                );
             }
         }
     }

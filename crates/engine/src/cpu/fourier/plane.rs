@@ -33,11 +33,20 @@ impl<T: SimdReal> Plane<T> {
         self.width / 2 + 1
     }
 
+    /// Rows of a column of the half spectrum that are not conjugates of other rows of that column.
+    pub(crate) fn independent_rows(&self, column: usize) -> usize {
+        if column == 0 || 2 * column == self.width { self.height / 2 + 1 } else { self.height }
+    }
+
+    /// The forward transform multiplies by this number.
+    pub(crate) fn forward_gain(&self) -> f64 {
+        // An even row is not halved when its two halves are joined.
+        if self.width.is_multiple_of(2) { 2.0 } else { 1.0 }
+    }
+
     /// Forward then inverse transform multiply by this number.
     pub(crate) fn gain(&self) -> f64 {
-        // An even row is not halved when its two halves are joined.
-        let joined = if self.width.is_multiple_of(2) { 2.0 } else { 1.0 };
-        joined * (self.height * self.width) as f64
+        self.forward_gain() * (self.height * self.width) as f64
     }
 
     /// Numbers of scratch memory that the transforms need.

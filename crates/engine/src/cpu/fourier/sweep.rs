@@ -5,9 +5,9 @@
 //! column of the half spectrum, for [`TOGETHER`] images at a time: column transform, product per frequency, inverse column
 //! transform, all in L2; (3) row by row, inverse row transform and pointwise function.
 
-use super::operator::{Direction, Operator};
 use super::plane::Plane;
 use super::product::{RESULTS, Spectra, multiply};
+use super::table::Table;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::simd::{Lanes, SimdReal};
@@ -34,9 +34,9 @@ pub(crate) struct Scratch<T: SimdReal> {
 }
 
 impl<T: SimdReal> Scratch<T> {
-    pub(crate) fn new(operator: &Operator<T>, block: usize) -> Self {
-        let plane = &operator.plane;
-        let image = image_stride(operator);
+    pub(crate) fn new(table: &Table<T>, block: usize) -> Self {
+        let plane = &table.plane;
+        let image = image_stride(table);
         // The widest vectors need most.
         let work = plane.scratch_len(16).max(RESULTS * 2 * plane.channels);
         Self {
@@ -50,26 +50,26 @@ impl<T: SimdReal> Scratch<T> {
 
 /// Numbers from one image's column to the next one's: a column and one more element, since a multiple of 4 kB would put all
 /// images into the same cache sets.
-fn image_stride<T: SimdReal>(operator: &Operator<T>) -> usize {
-    (operator.plane.height + 1) * 2 * operator.plane.channels
+pub(super) fn image_stride<T: SimdReal>(table: &Table<T>) -> usize {
+    (table.plane.height + 1) * 2 * table.plane.channels
 }
 
-/// Applies the operator (or its transpose) to each of `images`, with `pointwise` around it.
+/// Applies the operator to each of `images`, with `pointwise` around it.
 ///
 /// The kernels are dispatched row by row and column by column, not the sweep as a whole: so they are compiled once, not
 /// once for each kind of `pointwise`.
 pub(crate) fn sweep<T: SimdReal>(
     isa: Isa,
-    (operator, direction): (&Operator<T>, Direction),
+    table: &Table<T>,
     scratch: &mut Scratch<T>,
     images: &[usize],
     pointwise: &mut impl Pointwise<T>,
 ) {
     assert!(images.len() <= scratch.block, "a block larger than its scratch memory");
-    let plane = &operator.plane;
+    let plane = &table.plane;
     let Scratch { block, spectrum, row, work } = scratch;
-    let column_len = *block * image_stride(operator);
-    let row_at = |slot: usize, y: usize| slot * image_stride(operator) + y * 2 * plane.channels;
+    let column_len = *block * image_stride(table);
+    let row_at = |slot: usize, y: usize| slot * image_stride(table) + y * 2 * plane.channels;
     for (slot, &image) in images.iter().enumerate() {
         for y in 0..plane.height {
             let at = y * row.len();
@@ -79,9 +79,9 @@ pub(crate) fn sweep<T: SimdReal>(
         }
     }
     for (column, spectrum) in spectrum.chunks_exact_mut(column_len).enumerate() {
-        let spectrum = &mut spectrum[..images.len() * image_stride(operator)];
-        for spectra in spectrum.chunks_mut(TOGETHER * image_stride(operator)) {
-            isa.dispatch(Column { operator, direction, column, spectra, work });
+        let spectrum = &mut spectrum[..images.len() * image_stride(table)];
+        for spectra in spectrum.chunks_mut(TOGETHER * image_stride(table)) {
+            isa.dispatch(Column { table, column, spectra, work });
         }
     }
     for (slot, &image) in images.iter().enumerate() {
@@ -125,12 +125,12 @@ impl<T: SimdReal, P: Pointwise<T>> Vectorised<T> for After<'_, T, P> {
 }
 
 /// The transform of a row; element `k` of the spectrum is at `k * stride`.
-struct ForwardRow<'a, T> {
-    plane: &'a Plane<T>,
-    pixels: &'a [T],
-    spectrum: &'a mut [T],
-    stride: usize,
-    work: &'a mut [T],
+pub(super) struct ForwardRow<'a, T> {
+    pub plane: &'a Plane<T>,
+    pub pixels: &'a [T],
+    pub spectrum: &'a mut [T],
+    pub stride: usize,
+    pub work: &'a mut [T],
 }
 
 /// Whether rows of pixels and spectrum and the work memory have the lengths that the plane's transforms need.
@@ -180,8 +180,7 @@ impl<T: SimdReal> Vectorised<T> for InverseRow<'_, T> {
 
 /// One column of the spectra of a few images: transform, product at each frequency, inverse transform.
 struct Column<'a, T: SimdReal> {
-    operator: &'a Operator<T>,
-    direction: Direction,
+    table: &'a Table<T>,
     column: usize,
     spectra: &'a mut [T],
     work: &'a mut [T],
@@ -191,22 +190,22 @@ impl<T: SimdReal> Vectorised<T> for Column<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
-        let Self { operator, direction, column, spectra, work } = self;
-        let plane = &operator.plane;
-        let (c, stride) = (plane.channels, image_stride(operator));
+        let Self { table, column, spectra, work } = self;
+        let plane = &table.plane;
+        let (c, stride) = (plane.channels, image_stride(table));
         assert!(work.len() >= plane.scratch_len(V::N).max(RESULTS * 2 * c));
-        let rows = operator.independent_rows(column);
+        let rows = table.independent_rows(column);
         for inverse in [false, true] {
             if inverse {
                 for row in 0..rows {
-                    let matrix = operator.matrix(direction, column, row);
+                    let matrix = table.matrix(column, row);
                     let images = spectra.len() / stride;
                     // SAFETY: element `row` of each image's column is within its chunk; `matrix` has `units` columns of 2c
                     // numbers; the work memory holds the results as asserted.
                     unsafe {
                         let spectra =
                             Spectra { start: spectra.as_mut_ptr().add(row * 2 * c), stride, images };
-                        multiply::<V>(matrix.as_ptr(), operator.units, c, spectra, work.as_mut_ptr());
+                        multiply::<V>(matrix.as_ptr(), table.units, c, spectra, work.as_mut_ptr());
                     }
                 }
             }

@@ -4,7 +4,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::pixels::Pixels;
-use super::{Adjoint, Forward, Memory, Operator};
+use super::{Adjoint, Convolution, Forward, Kernel, Memory, Operator};
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Block, Picard, Workspace, solve_block};
@@ -27,16 +27,24 @@ struct Size {
     channels: usize,
     height: usize,
     width: usize,
+    /// Of the kernel.
+    side: usize,
 }
 
 impl Size {
+    fn kernel(self) -> Kernel {
+        let Size { channels, height, width, side } = self;
+        Kernel { units: channels, side, height, width }
+    }
+
     fn len(self) -> usize {
         self.channels * self.height * self.width
     }
 
     fn map(self, activation: Activation, injection: Injection, shift: f64) -> Map {
-        let Size { channels, height, width } = self;
-        let operator = crate::Operator::Conv { channels, height, width, padding: Padding::Circular };
+        let Size { channels, height, width, .. } = self;
+        let operator =
+            crate::Operator::Conv { channels, height, width, padding: Padding::Circular, kernel: self.side };
         Map {
             operator,
             form: Form::Single,
@@ -51,29 +59,31 @@ impl Size {
 
     /// Weights with `sym(W) <= (1 - m) I`, `m = 0.3`, and a norm well above 1: by Gershgorin, after a shift of the centre.
     fn weights(self, rng: &mut ChaCha8Rng) -> Vec<f64> {
-        let c = self.channels;
-        let mut weights: Vec<f64> = (0..9 * c * c).map(|_| rng.random_range(-0.5..0.5)).collect();
+        let (c, taps) = (self.channels, self.side * self.side);
+        let mut weights: Vec<f64> = (0..taps * c * c).map(|_| rng.random_range(-0.5..0.5)).collect();
         let row_sum = |o: usize| -> f64 {
             let entry = |i: usize, k: usize| {
-                (weights[(o * c + i) * 9 + k] + weights[(i * c + o) * 9 + 8 - k]).abs() / 2.0
+                (weights[(o * c + i) * taps + k] + weights[(i * c + o) * taps + taps - 1 - k]).abs() / 2.0
             };
-            (0..c).flat_map(|i| (0..9).map(move |k| (i, k))).map(|(i, k)| entry(i, k)).sum()
+            (0..c).flat_map(|i| (0..taps).map(move |k| (i, k))).map(|(i, k)| entry(i, k)).sum()
         };
         let excess = (0..c).map(row_sum).fold(0.0, f64::max) - 0.7;
-        (0..c).for_each(|o| weights[(o * c + o) * 9 + 4] -= excess.max(0.0));
+        (0..c).for_each(|o| weights[(o * c + o) * taps + taps / 2] -= excess.max(0.0));
         weights
     }
 
     /// `W z`, or `W^T z`, by the definition.
     fn convolve(self, weights: &[f64], z: &[f64], transposed: bool) -> Vec<f64> {
-        let Size { channels: c, height: h, width: w } = self;
+        let Size { channels: c, height: h, width: w, side } = self;
+        // Away from the centre, around the torus.
+        let moved = |at: usize, tap: usize, n: usize| (at + side * n + tap - side / 2) % n;
         let mut out = vec![0.0; z.len()];
         for (y, x) in (0..h).flat_map(|y| (0..w).map(move |x| (y, x))) {
-            for (r, s) in (0..3).flat_map(|r| (0..3).map(move |s| (r, s))) {
-                let (there_y, there_x) = ((y + h + r - 1) % h, (x + w + s - 1) % w);
+            for (r, s) in (0..side).flat_map(|r| (0..side).map(move |s| (r, s))) {
+                let (there_y, there_x) = (moved(y, r, h), moved(x, s, w));
                 let (here, there) = ((y * w + x) * c, (there_y * w + there_x) * c);
                 for (o, i) in (0..c).flat_map(|o| (0..c).map(move |i| (o, i))) {
-                    let weight = weights[(o * c + i) * 9 + 3 * r + s];
+                    let weight = weights[((o * c + i) * side + r) * side + s];
                     if transposed {
                         out[there + i] += weight * z[here + o];
                     } else {
@@ -132,11 +142,11 @@ fn doubles<T: SimdReal>(x: &[T]) -> Vec<f64> {
 
 impl<T: SimdReal> Bench<T> {
     fn new(isa: Isa, size: Size, weights: &[f64], step: f64, block: usize) -> Self {
-        let mut operator = Operator::new(size.channels, size.height, size.width);
+        let mut operator = Operator::new(size.kernel());
         operator.load(isa, &numbers(weights), step).expect("a monotone operator");
         let memory = Memory::new(&operator, block);
         let mut workspace = Workspace::default();
-        workspace.reserve(block, Pixels::of(&operator).padded_len());
+        workspace.reserve(block, Pixels::of(&operator.forward).padded_len());
         Self { isa, size, operator, memory, workspace }
     }
 
@@ -243,7 +253,7 @@ fn check_equations<T: SimdReal>(
 
 #[test]
 fn solves_the_equations_for_every_activation_and_injection() {
-    let size = Size { channels: 3, height: 4, width: 6 };
+    let size = Size { channels: 3, height: 4, width: 6, side: 3 };
     for (k, activation) in ACTIVATIONS.into_iter().enumerate() {
         for (injection, shift) in [
             (Injection::Inner, 0.0),
@@ -264,26 +274,26 @@ fn solves_the_equations_for_every_activation_and_injection() {
 fn solves_the_equations_for_every_size() {
     // Even, odd, prime beyond the butterflies, degenerate, and more channels than one group of accumulators.
     let sizes = [
-        (1, 1, 1),
-        (2, 1, 7),
-        (2, 7, 1),
-        (2, 2, 2),
-        (1, 3, 5),
-        (2, 5, 4),
-        (3, 11, 6),
-        (2, 13, 22),
-        (17, 4, 3),
-        (65, 2, 4),
+        (1, 1, 1, 3),
+        (2, 1, 7, 3),
+        (2, 7, 1, 3),
+        (2, 2, 2, 3),
+        (1, 3, 5, 5),
+        (2, 5, 4, 3),
+        (3, 11, 6, 5),
+        (2, 13, 22, 7),
+        (17, 4, 3, 5),
+        (65, 2, 4, 3),
     ];
     for isa in Isa::available() {
-        for (channels, height, width) in sizes {
-            let size = Size { channels, height, width };
+        for (channels, height, width, side) in sizes {
+            let size = Size { channels, height, width, side };
             let map = size.map(Activation::Relu, Injection::Inner, 0.0);
             check_equations::<f32>(isa, size, &map, 0.5, 3, 1e-6, 1e-4);
         }
     }
-    for (channels, height, width) in sizes {
-        let size = Size { channels, height, width };
+    for (channels, height, width, side) in sizes {
+        let size = Size { channels, height, width, side };
         check_equations::<f64>(
             Isa::PORTABLE,
             size,
@@ -298,8 +308,8 @@ fn solves_the_equations_for_every_size() {
 
 #[test]
 fn solves_the_equations_at_real_sizes() {
-    for (channels, height, width) in [(48, 32, 32), (32, 28, 28)] {
-        let size = Size { channels, height, width };
+    for (channels, height, width, side) in [(48, 32, 32, 3), (32, 28, 28, 5)] {
+        let size = Size { channels, height, width, side };
         check_equations::<f32>(
             Isa::detect(),
             size,
@@ -314,7 +324,7 @@ fn solves_the_equations_at_real_sizes() {
 
 #[test]
 fn a_sample_has_the_same_bits_in_any_batch() {
-    let size = Size { channels: 4, height: 4, width: 6 };
+    let size = Size { channels: 4, height: 4, width: 6, side: 5 };
     let rng = &mut ChaCha8Rng::seed_from_u64(11);
     let weights = size.weights(rng);
     let map = size.map(Activation::Tanh, Injection::Inner, 0.0);
@@ -345,6 +355,60 @@ fn a_singular_resolvent_is_refused() {
     // W = 2 I and t = 1: I + (I - W) = 0.
     let mut weights = vec![0.0f32; 9];
     weights[4] = 2.0;
-    let error = Operator::<f32>::new(1, 4, 4).load(Isa::detect(), &weights, 1.0).unwrap_err();
+    let error = Operator::<f32>::new(Kernel { units: 1, side: 3, height: 4, width: 4 })
+        .load(Isa::detect(), &weights, 1.0)
+        .unwrap_err();
     assert!(error.to_string().contains("not monotone"), "{error}");
+}
+
+/// A convolution and its weight gradient against their definitions.
+fn check_convolution<T: SimdReal>(isa: Isa, size: Size, accepted: f64) {
+    let rng = &mut ChaCha8Rng::seed_from_u64(5);
+    let weights = random(rng, size.kernel().weight_len());
+    let count = 11;
+    let [z, q] = [0, 1].map(|_| random(rng, count * size.len()));
+    let mut convolution = Convolution::<T>::new(isa, size.kernel());
+    convolution.pack(&numbers(&weights));
+    let mut scratch = convolution.scratch();
+    // Not all samples, and not in order of a block: what is left out stays zero.
+    let active: Vec<usize> = (0..count).filter(|k| k % 4 != 2).collect();
+    let mut found = vec![0.0; z.len()];
+    convolution.apply(&active, &numbers::<T>(&z), &mut scratch, &mut |sample, offset, row| {
+        found[sample * size.len() + offset..][..row.len()].copy_from_slice(&doubles(row));
+    });
+    let mut accumulator = vec![T::ZERO; convolution.gradient_len()];
+    convolution.accumulate_gradient(&active, &numbers(&z), &numbers(&q), &mut scratch, &mut accumulator);
+    let mut gradient = vec![T::ONE; weights.len()];
+    convolution.unpack_gradient(&accumulator, &mut gradient);
+
+    let (mut image, mut slopes) = (vec![0.0; z.len()], vec![1.0; weights.len()]);
+    for &sample in &active {
+        let range = sample * size.len()..(sample + 1) * size.len();
+        image[range.clone()].copy_from_slice(&size.convolve(&weights, &z[range.clone()], false));
+        // q . (W z) is linear in W: its derivative for a weight is its value for the unit kernel.
+        for (at, slope) in slopes.iter_mut().enumerate() {
+            let mut unit = vec![0.0; weights.len()];
+            unit[at] = 1.0;
+            let image = size.convolve(&unit, &z[range.clone()], false);
+            *slope += image.iter().zip(&q[range.clone()]).map(|(f, q)| f * q).sum::<f64>();
+        }
+    }
+    let context = format!("{} {} x {} x {}", isa.name(), size.channels, size.height, size.width);
+    let gap = largest_gap(&found, &image);
+    assert!(gap < accepted, "{context}: W z is off by {gap}");
+    let gap = largest_gap(&doubles(&gradient), &slopes);
+    assert!(gap < 10.0 * accepted, "{context}: the gradient is off by {gap}");
+}
+
+#[test]
+fn convolutions_and_their_gradients_are_as_defined() {
+    for (channels, height, width, side) in
+        [(3, 5, 6, 5), (2, 6, 5, 5), (5, 4, 8, 3), (1, 3, 3, 7), (17, 2, 3, 3)]
+    {
+        let size = Size { channels, height, width, side };
+        check_convolution::<f64>(Isa::PORTABLE, size, 1e-12);
+        for isa in Isa::available() {
+            check_convolution::<f32>(isa, size, 1e-4);
+        }
+    }
 }

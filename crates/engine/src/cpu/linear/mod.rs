@@ -11,6 +11,7 @@ pub(crate) use conv::{ConvKernel, ConvScratch, StackShape};
 pub(crate) use dense::{Dense, DenseScratch, OuterProducts, outer_products};
 
 use crate::cpu::conv::Accuracy;
+use crate::cpu::fourier::{Convolution, ConvolutionScratch, Kernel};
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::SimdReal;
 use crate::{Operator, Padding};
@@ -21,14 +22,18 @@ pub(crate) enum Linear<T: SimdReal> {
     Dense(Dense<T>),
     /// A 3x3 convolution.
     Conv(Box<dyn ConvKernel<T>>),
+    /// A circular convolution with a larger kernel, in the frequency domain; one input, one output.
+    Fourier(Box<Convolution<T>>),
 }
 
 /// What an operator works in; one per thread.
 pub(crate) enum LinearScratch<T: SimdReal> {
     /// For matrix products.
     Dense(DenseScratch<T>),
-    /// For convolutions.
+    /// For 3x3 convolutions.
     Conv(ConvScratch<T>),
+    /// For convolutions in the frequency domain.
+    Fourier(ConvolutionScratch<T>),
 }
 
 impl<T: SimdReal> LinearScratch<T> {
@@ -42,7 +47,7 @@ impl<T: SimdReal> LinearScratch<T> {
     /// How accurately the operator is applied, if it has a choice.
     pub fn accuracy(&mut self) -> Option<&mut Accuracy> {
         match self {
-            Self::Dense(_) => None,
+            Self::Dense(_) | Self::Fourier(_) => None,
             Self::Conv(scratch) => Some(&mut scratch.accuracy),
         }
     }
@@ -56,10 +61,13 @@ impl<T: SimdReal> Linear<T> {
     pub fn new(isa: Isa, operator: &Operator, inputs: usize, outputs: usize) -> Self {
         match *operator {
             Operator::Dense { n } => Self::Dense(Dense::new(isa, n, inputs, outputs)),
-            Operator::Conv { channels, height, width, padding } => Self::Conv(crate::cpu::conv::kernel(
-                isa,
-                StackShape { height, width, channels, padding, inputs, outputs },
-            )),
+            Operator::Conv { channels, height, width, padding, kernel: 3 } => Self::Conv(
+                crate::cpu::conv::kernel(isa, StackShape { height, width, channels, padding, inputs, outputs }),
+            ),
+            Operator::Conv { channels, height, width, kernel, .. } => {
+                let kernel = Kernel { units: channels, side: kernel, height, width };
+                Self::Fourier(Box::new(Convolution::new(isa, kernel)))
+            }
         }
     }
 
@@ -69,6 +77,7 @@ impl<T: SimdReal> Linear<T> {
         match self {
             Self::Dense(dense) => dense.pack(blocks),
             Self::Conv(kernel) => kernel.pack(blocks),
+            Self::Fourier(convolution) => convolution.pack(blocks[0]),
         }
     }
 
@@ -77,6 +86,7 @@ impl<T: SimdReal> Linear<T> {
         match self {
             Self::Dense(dense) => LinearScratch::Dense(dense.scratch()),
             Self::Conv(kernel) => LinearScratch::Conv(kernel.scratch()),
+            Self::Fourier(convolution) => LinearScratch::Fourier(convolution.scratch()),
         }
     }
 
@@ -91,6 +101,11 @@ impl<T: SimdReal> Linear<T> {
                     kernel.rows(images, scratch, &mut |offset, u, w| emit(sample, offset, u, w));
                 }
             }
+            (Self::Fourier(convolution), LinearScratch::Fourier(scratch)) => {
+                convolution.apply(active, states, scratch, &mut |sample, offset, row| {
+                    emit(sample, offset, row, &mut []);
+                });
+            }
             _ => unreachable!("scratch memory of another operator"),
         }
     }
@@ -99,7 +114,7 @@ impl<T: SimdReal> Linear<T> {
 /// The transpose of a weight block, as a block of the transposed operator.
 pub(crate) fn transpose<T: SimdReal>(operator: &Operator, block: &[T], transposed: &mut [T]) {
     let units = operator.units();
-    let taps = if matches!(operator, Operator::Conv { .. }) { 9 } else { 1 };
+    let taps = operator.taps();
     for (index, &w) in block.iter().enumerate() {
         let (out, input, tap) = (index / (taps * units), index / taps % units, index % taps);
         transposed[(input * units + out) * taps + (taps - 1 - tap)] = w;

@@ -29,9 +29,10 @@ pub(super) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &m
         }
         Operator::Conv { channels, .. } => {
             let torus = Torus::new(operator);
-            let symmetric = taps(channels, |o, i, tap| {
-                0.5 * (w[(o * channels + i) * 9 + tap].to_f64()
-                    + w[(i * channels + o) * 9 + 8 - tap].to_f64())
+            let count = operator.taps();
+            let symmetric = taps(count, channels, |o, i, tap| {
+                0.5 * (w[(o * channels + i) * count + tap].to_f64()
+                    + w[(i * channels + o) * count + count - 1 - tap].to_f64())
             });
             let estimate = |frequency: usize, tolerance: f64| {
                 top_eigenpair(2 * channels, &torus.block(channels, &symmetric, frequency), tolerance)
@@ -52,7 +53,7 @@ pub(super) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &m
                 tops.into_iter().reduce(|a, b| if b.1.value > a.1.value { b } else { a }).unwrap_or_default();
             let (re, im) = top.vector.split_at(channels);
             for (at, g) in gradient.iter_mut().enumerate() {
-                let (o, i, tap) = (at / 9 / channels, at / 9 % channels, at % 9);
+                let (o, i, tap) = (at / count / channels, at / count % channels, at % count);
                 let (cos, sin) = torus.phase(frequency, tap);
                 let (even, odd) = (re[o] * re[i] + im[o] * im[i], re[o] * im[i] - im[o] * re[i]);
                 *g = T::from_f64(even * cos - odd * sin);
@@ -89,7 +90,8 @@ pub(super) fn splitting_factor<T: Real>(operator: &Operator, w: &[T], step: f64,
         Operator::Dense { n } => factor_of(n, w.iter().map(|x| x.to_f64()).collect()),
         Operator::Conv { channels, .. } => {
             let torus = Torus::new(operator);
-            let kernel = taps(channels, |o, i, tap| w[(o * channels + i) * 9 + tap].to_f64());
+            let count = operator.taps();
+            let kernel = taps(count, channels, |o, i, tap| w[(o * channels + i) * count + tap].to_f64());
             let stride = torus.frequencies().div_ceil(samples.max(1));
             (0..torus.frequencies())
                 .into_par_iter()
@@ -100,24 +102,30 @@ pub(super) fn splitting_factor<T: Real>(operator: &Operator, w: &[T], step: f64,
     }
 }
 
-/// `kernel(out, in, tap)` as nine matrices, tap after tap.
-fn taps(channels: usize, kernel: impl Fn(usize, usize, usize) -> f64) -> Vec<f64> {
+/// `kernel(out, in, tap)` as `count` matrices, tap after tap.
+fn taps(count: usize, channels: usize, kernel: impl Fn(usize, usize, usize) -> f64) -> Vec<f64> {
     let square = channels * channels;
-    (0..9 * square).map(|at| kernel(at % square / channels, at % channels, at / square)).collect()
+    (0..count * square).map(|at| kernel(at % square / channels, at % channels, at / square)).collect()
 }
 
 /// The frequencies of an image, one of each conjugate pair.
 struct Torus {
     height: usize,
     width: usize,
+    /// Height and width of the kernel.
+    side: usize,
 }
 
 impl Torus {
     fn new(operator: &Operator) -> Self {
         match *operator {
-            Operator::Conv { height, width, padding: Padding::Circular, .. } => Self { height, width },
-            Operator::Conv { height, width, .. } => Self { height: height + 1, width: width + 1 },
-            Operator::Dense { .. } => Self { height: 1, width: 1 },
+            Operator::Conv { height, width, padding: Padding::Circular, kernel, .. } => {
+                Self { height, width, side: kernel }
+            }
+            Operator::Conv { height, width, kernel, .. } => {
+                Self { height: height + 1, width: width + 1, side: kernel }
+            }
+            Operator::Dense { .. } => Self { height: 1, width: 1, side: 1 },
         }
     }
 
@@ -129,7 +137,8 @@ impl Torus {
     fn phase(&self, frequency: usize, tap: usize) -> (f64, f64) {
         let columns = self.width / 2 + 1;
         let (p, q) = (frequency / columns, frequency % columns);
-        let (down, right) = ((tap / 3) as f64 - 1.0, (tap % 3) as f64 - 1.0);
+        let centre = (self.side / 2) as f64;
+        let (down, right) = ((tap / self.side) as f64 - centre, (tap % self.side) as f64 - centre);
         let turns = p as f64 * down / self.height as f64 + q as f64 * right / self.width as f64;
         let (sin, cos) = (TAU * turns).sin_cos();
         (cos, sin)
@@ -197,22 +206,25 @@ mod tests {
     use super::*;
     use crate::cpu::network::testing::{assert_gradient, random};
 
-    const OPERATORS: [Operator; 3] = [
+    const OPERATORS: [Operator; 4] = [
         Operator::Dense { n: 6 },
-        Operator::Conv { channels: 3, height: 4, width: 5, padding: Padding::Circular },
-        Operator::Conv { channels: 2, height: 4, width: 3, padding: Padding::Zero },
+        Operator::Conv { channels: 3, height: 4, width: 5, padding: Padding::Circular, kernel: 3 },
+        Operator::Conv { channels: 2, height: 5, width: 6, padding: Padding::Circular, kernel: 5 },
+        Operator::Conv { channels: 2, height: 4, width: 3, padding: Padding::Zero, kernel: 3 },
     ];
 
     /// The matrix of an operator, from its definition.
     fn matrix(operator: &Operator, w: &[f64]) -> (usize, Vec<f64>) {
-        let Operator::Conv { channels, height, width, padding } = *operator else {
+        let Operator::Conv { channels, height, width, padding, kernel } = *operator else {
             return (operator.state_len(), w.to_vec());
         };
         let n = operator.state_len();
         let mut m = vec![0.0; n * n];
         for (row, col) in (0..height).flat_map(|r| (0..width).map(move |c| (r, c))) {
-            for tap in 0..9 {
-                let (r, c) = (row as isize + tap as isize / 3 - 1, col as isize + tap as isize % 3 - 1);
+            for tap in 0..kernel * kernel {
+                let from_centre = |k: usize| k as isize - (kernel / 2) as isize;
+                let (r, c) =
+                    (row as isize + from_centre(tap / kernel), col as isize + from_centre(tap % kernel));
                 let inside = r >= 0 && c >= 0 && r < height as isize && c < width as isize;
                 if !inside && padding == Padding::Zero {
                     continue;
@@ -220,7 +232,7 @@ mod tests {
                 let (r, c) = (r.rem_euclid(height as isize) as usize, c.rem_euclid(width as isize) as usize);
                 for (o, i) in (0..channels).flat_map(|o| (0..channels).map(move |i| (o, i))) {
                     m[((row * width + col) * channels + o) * n + (r * width + c) * channels + i] +=
-                        w[(o * channels + i) * 9 + tap];
+                        w[(o * channels + i) * kernel * kernel + tap];
                 }
             }
         }
@@ -247,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_splitting_factor_is_the_norm_of_the_reflected_resolvent() {
-        for operator in &OPERATORS[..2] {
+        for operator in &OPERATORS[..3] {
             let w: Vec<f64> = random(operator.weight_len(), 9).iter().map(|x| 0.2 * x).collect();
             let (n, m) = matrix(operator, &w);
             let dense = splitting_factor(&Operator::Dense { n }, &m, 0.7, 1);

@@ -311,6 +311,9 @@ impl<T: SimdReal> Block<T> {
                     kernel.accumulate_gradient(&points[i][range.clone()], &q[range], scratch, accumulator);
                 }
             }
+            (Linear::Fourier(convolution), LinearScratch::Fourier(scratch)) => {
+                convolution.accumulate_gradient(active, &points[i], q, scratch, accumulator);
+            }
             _ => {
                 let count = gradient.len();
                 let (left, right) = (&q[..count], &points[i][..count]);
@@ -512,6 +515,7 @@ impl<T: SimdReal> OdePlan<T> {
         let chunk = batch.div_ceil(CHUNKS).next_multiple_of(block);
         let gradient_len = match &packed.forward {
             Linear::Conv(kernel) => kernel.gradient_len(),
+            Linear::Fourier(convolution) => convolution.gradient_len(),
             Linear::Dense(_) => len * len,
         };
         let count = batch.div_ceil(chunk);
@@ -537,6 +541,7 @@ impl<T: SimdReal> OdePlan<T> {
         let gw = &mut gw[..packed.map.weight_len(0)];
         match &packed.forward {
             Linear::Conv(kernel) => kernel.unpack_gradient(total, &mut [gw]),
+            Linear::Fourier(convolution) => convolution.unpack_gradient(total, gw),
             Linear::Dense(_) => add_scaled(cpu.isa(), 1.0, total, gw),
         }
         Ok(())
