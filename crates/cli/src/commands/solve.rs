@@ -145,7 +145,7 @@ fn read(args: &Args) -> Result<Problem, Failure> {
             (Operator::Dense { n: units }, batch)
         }
         (Layout::Conv, &[batch, c, height, width]) if c == units * twice && batch * height * width > 0 => {
-            (Operator::Conv { channels: units, height, width, padding, kernel: 3 }, batch)
+            (Operator::Conv { channels: units, height, width, padding }, batch)
         }
         (_, shape) => {
             return Err(Failure::other(format!(
