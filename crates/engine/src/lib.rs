@@ -27,7 +27,7 @@ pub use error::{EngineError, Result};
 pub use graph::{GraphMap, GraphNorm};
 pub use map::{Activation, Form, Group, Injection, Map, Normalisation, Operator, PNorm, Padding};
 pub use network::Network;
-pub use ode::{OdeOutcome, OdeReport, OdeTolerance};
+pub use ode::{Integrate, OdeOutcome, OdeReport, OdeTolerance};
 pub use real::Real;
 pub use report::{Outcome, SampleReport};
 pub use solver::{Measure, Scope, Solver, Start, Stopping};

@@ -1,6 +1,6 @@
 //! The operations around an equilibrium: everything else that training a classifier needs.
 
-use crate::{Device, EngineError, Operator, Padding, Real, Result};
+use crate::{EngineError, Integrate, Operator, Padding, Real, Result};
 
 /// Shape of a fully connected layer, `y = W x + b`; `W` is `outputs x inputs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,7 +243,7 @@ pub struct Rows<A> {
 /// Images are height x width x channels, samples outermost. Gradients of parameters are added to what their arrays
 /// hold; gradients of inputs are overwritten. Arrays may be longer than a call needs. Every result is the same bits for
 /// any number of threads; a sample's forward values do not depend on its batch (training-mode batch norm excepted).
-pub trait Network<T: Real>: Device<T> {
+pub trait Network<T: Real>: Integrate<T> {
     /// `c = a b` (or `c += a b`), `a` of `m x k` and `b` of `k x n` after their orientation, `c` of `m x n`.
     fn product(
         &self,

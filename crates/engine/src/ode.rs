@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Activation, Device, Operator, Real, Result};
+
 /// How accurately an equation is integrated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OdeTolerance {
@@ -41,4 +43,35 @@ impl Default for OdeReport {
     fn default() -> Self {
         Self { accepted: 0, rejected: 0, time: 0.0, outcome: OdeOutcome::StepLimit }
     }
+}
+
+/// A device that integrates neural differential equations: each sample with steps of its own, so that an answer does not
+/// depend on the batch, and the gradient by backpropagation through the accepted steps.
+pub trait Integrate<T: Real>: Device<T> {
+    /// Packed weights, scratch memory, and the trajectories of the last integration.
+    type OdePlan: Send;
+
+    /// Makes a plan for batches of at most `batch` samples.
+    fn ode_plan(&self, operator: Operator, activation: Activation, batch: usize) -> Result<Self::OdePlan>;
+    /// Loads `W`; refuses what is not finite.
+    fn ode_load(&self, plan: &mut Self::OdePlan, w: &Self::Array) -> Result<()>;
+    /// `z(1)` from `z(0) = start`, for each sample; the plan remembers the trajectories.
+    fn integrate(
+        &self,
+        plan: &mut Self::OdePlan,
+        batch: usize,
+        start: &Self::Array,
+        tolerance: &OdeTolerance,
+        end: &mut Self::Array,
+        reports: &mut [OdeReport],
+    ) -> Result<()>;
+    /// Pulls `v`, the gradient for `z(1)`, back through the last integration: `gradient` for `z(0)`, and `gw` is added to.
+    fn integrate_adjoint(
+        &self,
+        plan: &mut Self::OdePlan,
+        batch: usize,
+        v: &Self::Array,
+        gradient: &mut Self::Array,
+        gw: &mut Self::Array,
+    ) -> Result<()>;
 }

@@ -5,8 +5,9 @@ mod common;
 use common::{CIRCULAR, CONV, DENSE, linear, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use subdeq_engine::cpu::OdePlan;
-use subdeq_engine::{Activation, Cpu, Device, EngineError, OdeOutcome, OdeReport, OdeTolerance, Operator};
+use subdeq_engine::{
+    Activation, Cpu, Device, EngineError, Integrate, OdeOutcome, OdeReport, OdeTolerance, Operator,
+};
 
 const TIGHT: OdeTolerance = OdeTolerance { relative: 1e-10, absolute: 1e-12, max_steps: 10_000 };
 
@@ -41,18 +42,18 @@ fn agrees_with_a_fine_integration() {
             let w = random(&mut rng, operator.weight_len(), -0.5, 0.5);
             let start = random(&mut rng, batch * len, 0.0, 1.0);
             let cpu = Cpu::<f64>::new(2).unwrap();
-            let mut plan = OdePlan::<f64>::new(&cpu, operator, activation, batch).unwrap();
-            plan.load(&cpu.upload(&w)).unwrap();
+            let mut plan = cpu.ode_plan(operator, activation, batch).unwrap();
+            cpu.ode_load(&mut plan, &cpu.upload(&w)).unwrap();
             let (mut end, mut reports) = (cpu.zeros(batch * len), [OdeReport::default(); 3]);
-            plan.integrate(&cpu, batch, &cpu.upload(&start), &TIGHT, &mut end, &mut reports).unwrap();
+            cpu.integrate(&mut plan, batch, &cpu.upload(&start), &TIGHT, &mut end, &mut reports).unwrap();
             assert!(reports.iter().all(|r| r.outcome == OdeOutcome::Finished && r.time == 1.0));
             let single = Cpu::<f32>::new(1).unwrap();
-            let mut plan = OdePlan::<f32>::new(&single, operator, activation, batch).unwrap();
-            plan.load(&single.upload(&common::convert::<f32>(&w))).unwrap();
+            let mut plan = single.ode_plan(operator, activation, batch).unwrap();
+            single.ode_load(&mut plan, &single.upload(&common::convert::<f32>(&w))).unwrap();
             let usual = OdeTolerance { relative: 1e-5, absolute: 1e-6, max_steps: 1000 };
             let mut end32 = single.zeros(batch * len);
             let start32 = single.upload(&common::convert::<f32>(&start));
-            plan.integrate(&single, batch, &start32, &usual, &mut end32, &mut reports).unwrap();
+            single.integrate(&mut plan, batch, &start32, &usual, &mut end32, &mut reports).unwrap();
             assert!(
                 reports.iter().all(|r| r.outcome == OdeOutcome::Finished && r.accepted < 60),
                 "{reports:?}"
@@ -84,11 +85,11 @@ fn gradient_agrees_with_differences() {
         let start = random(&mut rng, batch * len, 0.0, 1.0);
         let v = random(&mut rng, batch * len, -1.0, 1.0);
         let cpu = Cpu::<f64>::new(2).unwrap();
-        let mut plan = OdePlan::<f64>::new(&cpu, operator, Activation::Tanh, batch).unwrap();
+        let mut plan = cpu.ode_plan(operator, Activation::Tanh, batch).unwrap();
         let mut end_for = |w: &[f64], start: &[f64]| -> f64 {
-            plan.load(&cpu.upload(w)).unwrap();
+            cpu.ode_load(&mut plan, &cpu.upload(w)).unwrap();
             let (mut end, mut reports) = (cpu.zeros(batch * len), [OdeReport::default(); 2]);
-            plan.integrate(&cpu, batch, &cpu.upload(start), &TIGHT, &mut end, &mut reports).unwrap();
+            cpu.integrate(&mut plan, batch, &cpu.upload(start), &TIGHT, &mut end, &mut reports).unwrap();
             end.iter().zip(&v).map(|(z, v)| z * v).sum()
         };
         let h = 1e-5;
@@ -111,7 +112,7 @@ fn gradient_agrees_with_differences() {
         }
         end_for(&w, &start);
         let (mut gz, mut gw) = (cpu.zeros(batch * len), cpu.zeros(w.len()));
-        plan.integrate_adjoint(&cpu, batch, &cpu.upload(&v), &mut gz, &mut gw).unwrap();
+        cpu.integrate_adjoint(&mut plan, batch, &cpu.upload(&v), &mut gz, &mut gw).unwrap();
         for (of_weights, i, expected) in checks {
             let found = if of_weights { gw[i] } else { gz[i] };
             assert!(
@@ -126,19 +127,19 @@ fn gradient_agrees_with_differences() {
 fn limits_and_refusals() {
     let cpu = Cpu::<f64>::new(1).unwrap();
     let operator = Operator::Dense { n: 1 };
-    let mut plan = OdePlan::<f64>::new(&cpu, operator, Activation::Identity, 1).unwrap();
+    let mut plan = cpu.ode_plan(operator, Activation::Identity, 1).unwrap();
     let (start, mut end, mut reports) = (cpu.upload(&[1.0]), cpu.zeros(1), [OdeReport::default()]);
-    assert!(plan.integrate(&cpu, 1, &start, &TIGHT, &mut end, &mut reports).is_err(), "no weights yet");
-    plan.load(&cpu.upload(&[-1.0])).unwrap();
+    assert!(cpu.integrate(&mut plan, 1, &start, &TIGHT, &mut end, &mut reports).is_err(), "no weights yet");
+    cpu.ode_load(&mut plan, &cpu.upload(&[-1.0])).unwrap();
     let few = OdeTolerance { max_steps: 2, ..TIGHT };
-    plan.integrate(&cpu, 1, &start, &few, &mut end, &mut reports).unwrap();
+    cpu.integrate(&mut plan, 1, &start, &few, &mut end, &mut reports).unwrap();
     assert_eq!(reports[0].outcome, OdeOutcome::StepLimit);
     assert!(reports[0].time < 1.0);
     // dz/dt = 1000 z leaves the numbers of f64 before t = 1 only beyond e^709.
-    plan.load(&cpu.upload(&[1000.0])).unwrap();
+    cpu.ode_load(&mut plan, &cpu.upload(&[1000.0])).unwrap();
     let rough = OdeTolerance { relative: 1e-3, absolute: 1e-6, max_steps: 100_000 };
-    plan.integrate(&cpu, 1, &start, &rough, &mut end, &mut reports).unwrap();
+    cpu.integrate(&mut plan, 1, &start, &rough, &mut end, &mut reports).unwrap();
     assert_eq!(reports[0].outcome, OdeOutcome::NotFinite, "{reports:?}");
-    assert!(matches!(plan.load(&cpu.upload(&[f64::NAN])), Err(EngineError::NotFinite { .. })));
-    assert!(OdePlan::<f64>::new(&cpu, operator, Activation::Tanh, 0).is_err());
+    assert!(matches!(cpu.ode_load(&mut plan, &cpu.upload(&[f64::NAN])), Err(EngineError::NotFinite { .. })));
+    assert!(cpu.ode_plan(operator, Activation::Tanh, 0).is_err());
 }

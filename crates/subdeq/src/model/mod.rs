@@ -271,7 +271,7 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         match &mut self.core {
             CoreLayer::Equilibrium { layer, .. } => layer.reserve(batch)?,
             CoreLayer::Explicit { z, .. } => *z = Some(device.zeros(batch * state)),
-            CoreLayer::Ode { layer, .. } => layer.reserve(batch),
+            CoreLayer::Ode { layer, .. } => layer.reserve(batch)?,
         }
         self.buffers = Some(Buffers {
             capacity: batch,
@@ -500,7 +500,8 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
             ..BatchReport::default()
         };
         if let CoreLayer::Ode { layer, .. } = &self.core {
-            report.forward_iterations = layer.steps() as f64;
+            let steps: f64 = layer.reports()[..batch].iter().map(|r| f64::from(r.accepted)).sum();
+            report.forward_iterations = steps / batch as f64;
         }
         if let CoreLayer::Equilibrium { layer, .. } = &self.core {
             let reports = &layer.reports()[..batch];
@@ -591,7 +592,7 @@ impl<T: Real, D: Network<T>> CoreLayer<T, D> {
         let states = match self {
             Self::Equilibrium { layer, .. } => layer.states(),
             Self::Explicit { z, .. } => z.as_ref(),
-            Self::Ode { layer, .. } => Some(layer.states()),
+            Self::Ode { layer, .. } => layer.states(),
         };
         states.ok_or_else(|| Error::invalid("no batch was solved yet"))
     }

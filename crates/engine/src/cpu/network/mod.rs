@@ -26,7 +26,7 @@ use crate::cpu::{Buffer, Cpu, conv};
 use crate::network::{
     Adam, ConvShape, CrossEntropy, Csr, LinearShape, Network, NormPoolShape, NormState, Orientation, ProductShape, Rows,
 };
-use crate::{Device, EngineError, Operator, Result};
+use crate::{EngineError, Integrate, Operator, Result};
 
 /// The first `needed` numbers of an array.
 fn part<'a, T>(what: &'static str, array: &'a [T], needed: usize) -> Result<&'a [T]> {
@@ -72,7 +72,7 @@ impl ConvShape {
 
 impl<T: SimdReal> Network<T> for Cpu<T>
 where
-    Cpu<T>: Device<T, Array = Buffer<T>>,
+    Cpu<T>: Integrate<T, Array = Buffer<T>>,
 {
     fn product(
         &self,

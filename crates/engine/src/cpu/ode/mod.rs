@@ -17,7 +17,7 @@ use crate::cpu::linearise::Multiply;
 use crate::cpu::packed::{Packed, check_finite, check_len};
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::vector::add_scaled;
-use crate::ode::{OdeOutcome, OdeReport, OdeTolerance};
+use crate::ode::{Integrate, OdeOutcome, OdeReport, OdeTolerance};
 use crate::{Activation, EngineError, Form, Injection, Map, Operator, Result};
 
 /// The first step that is tried.
@@ -34,16 +34,15 @@ const DENSE_BLOCK: usize = 32;
 /// An equation with its weights and the trajectories of the last integration.
 ///
 /// ```
-/// use subdeq_engine::cpu::OdePlan;
-/// use subdeq_engine::{Activation, Cpu, Device, OdeReport, OdeTolerance, Operator};
+/// use subdeq_engine::{Activation, Cpu, Device, Integrate, OdeReport, OdeTolerance, Operator};
 ///
 /// // dz/dt = -z
 /// let cpu = Cpu::<f64>::new(1)?;
-/// let mut plan = OdePlan::new(&cpu, Operator::Dense { n: 1 }, Activation::Identity, 1)?;
-/// plan.load(&cpu.upload(&[-1.0]))?;
+/// let mut plan = cpu.ode_plan(Operator::Dense { n: 1 }, Activation::Identity, 1)?;
+/// cpu.ode_load(&mut plan, &cpu.upload(&[-1.0]))?;
 /// let tolerance = OdeTolerance { relative: 1e-9, absolute: 1e-12, max_steps: 1000 };
 /// let (mut z, mut reports) = (cpu.zeros(1), [OdeReport::default()]);
-/// plan.integrate(&cpu, 1, &cpu.upload(&[1.0]), &tolerance, &mut z, &mut reports)?;
+/// cpu.integrate(&mut plan, 1, &cpu.upload(&[1.0]), &tolerance, &mut z, &mut reports)?;
 /// assert!((z[0] - (-1.0f64).exp()).abs() < 1e-8);
 /// # Ok::<(), subdeq_engine::EngineError>(())
 /// ```
@@ -372,51 +371,49 @@ impl<T: SimdReal> Vectorised<T> for ActivateWithSlope<'_, T> {
 }
 
 /// The methods for a number type; compiled here, once.
-macro_rules! ode_plan {
+macro_rules! integrate {
     ($($t:ident),*) => {$(
-        impl OdePlan<$t> {
-            /// A plan for batches of at most `batch` samples.
-            pub fn new(cpu: &Cpu<$t>, operator: Operator, activation: Activation, batch: usize) -> Result<Self> {
-                Self::make(cpu, operator, activation, batch)
+        impl Integrate<$t> for Cpu<$t> {
+            type OdePlan = OdePlan<$t>;
+
+            fn ode_plan(&self, operator: Operator, activation: Activation, batch: usize) -> Result<OdePlan<$t>> {
+                OdePlan::make(self, operator, activation, batch)
             }
 
-            /// Loads `W`; refuses what is not finite.
-            pub fn load(&mut self, w: &Buffer<$t>) -> Result<()> {
-                self.loaded = false;
-                self.packed.load(&[w])?;
-                self.loaded = true;
+            fn ode_load(&self, plan: &mut OdePlan<$t>, w: &Buffer<$t>) -> Result<()> {
+                plan.loaded = false;
+                plan.packed.load(&[w])?;
+                plan.loaded = true;
                 Ok(())
             }
 
-            /// `z(1)` from `z(0) = start`, for each sample; remembers the trajectories for the gradient.
-            pub fn integrate(
-                &mut self,
-                cpu: &Cpu<$t>,
+            fn integrate(
+                &self,
+                plan: &mut OdePlan<$t>,
                 batch: usize,
                 start: &Buffer<$t>,
                 tolerance: &OdeTolerance,
                 end: &mut Buffer<$t>,
                 reports: &mut [OdeReport],
             ) -> Result<()> {
-                self.run(cpu, batch, start, tolerance, end, reports)
+                plan.run(self, batch, start, tolerance, end, reports)
             }
 
-            /// Pulls `v`, the gradient for `z(1)`, back through the last integration: `gradient` for `z(0)`, and `gw` is
-            /// added to. The order of the sum over the batch does not depend on the number of threads.
-            pub fn integrate_adjoint(
-                &mut self,
-                cpu: &Cpu<$t>,
+            fn integrate_adjoint(
+                &self,
+                plan: &mut OdePlan<$t>,
                 batch: usize,
                 v: &Buffer<$t>,
                 gradient: &mut Buffer<$t>,
                 gw: &mut Buffer<$t>,
             ) -> Result<()> {
-                self.run_adjoint(cpu, batch, v, gradient, gw)
+                // The order of the sum over the batch does not depend on the number of threads.
+                plan.run_adjoint(self, batch, v, gradient, gw)
             }
         }
     )*};
 }
-ode_plan!(f32, f64);
+integrate!(f32, f64);
 
 impl<T: SimdReal> OdePlan<T> {
     fn make(cpu: &Cpu<T>, operator: Operator, activation: Activation, batch: usize) -> Result<Self> {
