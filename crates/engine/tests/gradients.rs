@@ -73,7 +73,7 @@ fn pullback_of_every_map() {
                 problem.y[i] = kept;
                 close("gy", &map, gy[i], expected, 1.0);
             }
-            for k in 0..problem.weights.len() {
+            for (k, gw) in gw.iter().enumerate() {
                 for i in some(problem.weights[k].len()) {
                     let kept = problem.weights[k][i];
                     let mut at = |h: f64| {
@@ -82,7 +82,7 @@ fn pullback_of_every_map() {
                     };
                     let expected = (at(STEP) - at(-STEP)) / (2.0 * STEP);
                     problem.weights[k][i] = kept;
-                    close("gw", &map, gw[k][i], expected, 1.0);
+                    close("gw", &map, gw[i], expected, 1.0);
                 }
             }
         }

@@ -114,7 +114,7 @@ impl Parametrisation {
             Self::Absolute => assign(&mut weights[0], v, |_, v| v.abs()),
             Self::RowSigned => {
                 let row = row_len(map);
-                assign(&mut weights[0], v, |i, v| if i / row % 2 == 0 { v.abs() } else { -v.abs() });
+                assign(&mut weights[0], v, |i, v| if (i / row).is_multiple_of(2) { v.abs() } else { -v.abs() });
             }
             Self::Split => split(v, weights),
             Self::SplitGains => {
@@ -153,7 +153,7 @@ impl Parametrisation {
             Self::RowSigned => {
                 let row = row_len(map);
                 combine(&mut gradients[0], v, &weights[0], |i, v, g| {
-                    if (i / row % 2 == 0) == (v < T::ZERO) { -g } else { g }
+                    if (i / row).is_multiple_of(2) == (v < T::ZERO) { -g } else { g }
                 });
             }
             Self::Split => unsplit(&mut gradients[0], v, &weights[0], &weights[1]),

@@ -16,20 +16,12 @@ pub struct Axis {
     pub label: String,
     /// Linear or logarithmic.
     pub scale: Scale,
-    /// Fixed range; where `None`, the data decide.
-    pub range: Option<(f64, f64)>,
 }
 
 impl Axis {
     /// An axis whose range follows the data.
     pub fn new(label: &str, scale: Scale) -> Self {
-        Self { label: label.to_owned(), scale, range: None }
-    }
-
-    /// The same axis with a fixed range.
-    pub fn with_range(mut self, lo: f64, hi: f64) -> Self {
-        self.range = Some((lo, hi));
-        self
+        Self { label: label.to_owned(), scale }
     }
 
     /// Whether a number can be drawn on this axis at all.
@@ -37,11 +29,8 @@ impl Axis {
         x.is_finite() && (self.scale == Scale::Linear || x > 0.0)
     }
 
-    /// The range to draw for these values: the fixed one, or the smallest tidy one around them.
+    /// The range to draw for these values: the smallest tidy one around them.
     pub fn resolve(&self, values: impl Iterator<Item = f64>) -> (f64, f64) {
-        if let Some(range) = self.range {
-            return range;
-        }
         let (mut lo, mut hi) = (f64::INFINITY, f64::NEG_INFINITY);
         for x in values.filter(|&x| self.accepts(x)) {
             lo = lo.min(x);

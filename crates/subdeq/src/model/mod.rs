@@ -23,6 +23,7 @@ use crate::{
 const STEP_PERIOD: u64 = 200;
 
 /// What is between the injection and the batch norm.
+#[allow(clippy::large_enum_variant)] // a value per model, not per sample
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Core {
@@ -68,6 +69,9 @@ pub struct ClassifierSpec {
     /// How parameters are drawn.
     pub init: Init,
 }
+
+/// Sees each array of a model with its name and length.
+type Visit<'a, A> = &'a mut dyn FnMut(String, usize, &mut A) -> Result<()>;
 
 /// What happened to a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -553,7 +557,7 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
 
     fn for_each_array(
         &mut self,
-        visit: &mut dyn FnMut(String, usize, &mut D::Array) -> Result<()>,
+        visit: Visit<'_, D::Array>,
     ) -> Result<()> {
         let hidden = self.spec.hidden;
         let mut of_core = |parameter: &mut Parameter<D::Array>, moments: &mut Moments<D::Array>| {

@@ -197,8 +197,9 @@ mod tests {
                 m.swap(k, pivot);
                 for i in (0..n).filter(|&i| i != k) {
                     let factor = m[i][k] / m[k][k];
-                    for j in k..=n {
-                        m[i][j] -= factor * m[k][j];
+                    let pivot = m[k].clone();
+                    for (entry, pivot) in m[i][k..].iter_mut().zip(&pivot[k..]) {
+                        *entry -= factor * pivot;
                     }
                 }
             }

@@ -38,7 +38,7 @@ pub(super) fn top_eigenpair(n: usize, matrix: &[f64], tolerance: f64) -> TopEige
         }
         let norm = dot(&next, &next).sqrt();
         let exhausted = steps == n || norm <= 1e-14 * scale;
-        if exhausted || steps % 4 == 0 {
+        if exhausted || steps.is_multiple_of(4) {
             let (value, weights) = top_of_tridiagonal(&diagonal, &coupling, scale);
             let residual = norm * weights[steps - 1].abs();
             if exhausted || residual <= tolerance * scale / n as f64 {
