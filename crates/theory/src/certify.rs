@@ -25,6 +25,9 @@ const COLD_ROUNDS: usize = 60;
 /// is then steeper by at most `2 reach / (neighbourhood - reach)`, a tenth of what [`secant::INFLATION`] allows; a re-check,
 /// whose roundings are coarser, may use half.
 pub(crate) const SECANT_REACH: f64 = 2e-11;
+/// T3 with secant slopes promises no rate, so it needs no secant from the fixed point itself: only that any two fixed points
+/// lie where the tangents count too ([`secant::NEIGHBOURHOOD`]), half of it here, the rest for a re-check.
+const SECANT_STABILITY_REACH: f64 = 0.5 * secant::NEIGHBOURHOOD;
 /// The margin asked of T3 with secant slopes, which bounds how far a fixed point can be from the anchor.
 pub(crate) const SECANT_MARGIN: f64 = 1e-6;
 
@@ -777,7 +780,7 @@ impl<'a, 'b> Secants<'a, 'b> {
         let n = self.slopes.len();
         let loosely = 1.0 + gamma(4 * n + 64);
         // `reach` bounds |W (z' - z_k)| for every fixed point z', entry by entry.
-        let (factor, weights, metric, reach) = match theorem {
+        let (factor, weights, metric, reach, allowed) = match theorem {
             Theorem::SecantWeightedSup => {
                 let (theta, v) = closing.perron();
                 let v = v.to_vec();
@@ -786,7 +789,7 @@ impl<'a, 'b> Secants<'a, 'b> {
                 self.layer.operator.apply_abs(&v, &mut image);
                 let off = residual.iter().zip(&v).map(|(r, v)| r / v).fold(0.0, f64::max);
                 let reach = image.iter().copied().fold(0.0, f64::max) * off / (1.0 - factor) * loosely;
-                (Some(factor), v.clone(), Metric::WeightedSup { v }, reach)
+                (Some(factor), v.clone(), Metric::WeightedSup { v }, reach, SECANT_REACH)
             }
             Theorem::SecantTwoNorm => {
                 if !closing.has_matrix() {
@@ -798,7 +801,7 @@ impl<'a, 'b> Secants<'a, 'b> {
                 let off = residual.iter().zip(&t).map(|(r, t)| (r * t) * (r * t)).sum::<f64>().sqrt();
                 let least = t.iter().copied().fold(f64::INFINITY, f64::min);
                 let reach = row_sum / least * off / (1.0 - factor) * loosely;
-                (Some(factor), t.clone(), Metric::WeightedTwoNorm { t }, reach)
+                (Some(factor), t.clone(), Metric::WeightedTwoNorm { t }, reach, SECANT_REACH)
             }
             Theorem::SecantDiagonalStability => {
                 if !self.layer.response.is_plain() {
@@ -819,11 +822,12 @@ impl<'a, 'b> Secants<'a, 'b> {
                 let push = s.iter().zip(&p).map(|(s, p)| (s * p) * (s * p)).sum::<f64>().sqrt();
                 let far = push * row_sum * top_residual / SECANT_MARGIN;
                 let top_s = s.iter().copied().fold(0.0, f64::max);
-                (None, p, Metric::None, row_sum * (top_s * far + top_residual) * loosely)
+                let reach = row_sum * (top_s * far + top_residual) * loosely;
+                (None, p, Metric::None, reach, SECANT_STABILITY_REACH)
             }
             _ => return None,
         };
-        if !(reach <= SECANT_REACH) {
+        if !(reach <= allowed) {
             return failed("the fixed point was not computed accurately enough", reach);
         }
         Some(Proof {

@@ -403,7 +403,7 @@ impl Claim<'_> {
         let row_sum = row_sums.iter().copied().fold(0.0, f64::max);
         let top = residual.iter().copied().fold(0.0, f64::max);
         let boxed = Domain::Propagated { steps };
-        let reach = match self.theorem {
+        let (reach, allowed) = match self.theorem {
             Theorem::SecantWeightedSup => {
                 self.conclusions(true, &Metric::WeightedSup { v: v.to_vec() })?;
                 self.weighted_sup(&d, v, false)?;
@@ -415,14 +415,14 @@ impl Claim<'_> {
                     rows::absolute_sum(&row, |j| v[j])
                 });
                 let image = image.fold(0.0, f64::max).min(row_sum * largest);
-                image * off / (1.0 - self.claimed_factor()?)
+                (image * off / (1.0 - self.claimed_factor()?), 12.0 * SECANT_REACH)
             }
             Theorem::SecantTwoNorm => {
                 self.conclusions(true, &Metric::WeightedTwoNorm { t: v.to_vec() })?;
                 self.two_norm(&d, v, boxed)?;
                 let off = residual.iter().zip(v).map(|(r, t)| (r * t).powi(2)).sum::<f64>().sqrt();
                 let least = v.iter().copied().fold(f64::INFINITY, f64::min);
-                row_sum / least * off / (1.0 - self.claimed_factor()?)
+                (row_sum / least * off / (1.0 - self.claimed_factor()?), 12.0 * SECANT_REACH)
             }
             Theorem::SecantDiagonalStability => {
                 self.conclusions(false, &Metric::None)?;
@@ -432,11 +432,12 @@ impl Claim<'_> {
                 let s: Vec<f64> = d.iter().zip(v).map(|(d, p)| (d / p).sqrt()).collect();
                 let push = s.iter().zip(v).map(|(s, p)| (s * p).powi(2)).sum::<f64>().sqrt();
                 let widest = s.iter().copied().fold(0.0, f64::max);
-                row_sum * (widest * push * row_sum * top / margin + top)
+                // Two fixed points this near have their secants among the tangents near the anchor, which were checked.
+                (row_sum * (widest * push * row_sum * top / margin + top), NEIGHBOURHOOD)
             }
             other => return Err(Recheck::new(format!("{other} is no secant test"))),
         };
-        ensure(reach * (1.0 + 1e-9) <= 12.0 * SECANT_REACH, "the anchor is too far from a fixed point")
+        ensure(reach * (1.0 + 1e-9) <= allowed, "the anchor is too far from a fixed point")
     }
 
     /// A7: margin, Lipschitz constant and splitting factor, each as one definiteness test.
