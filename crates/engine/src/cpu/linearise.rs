@@ -101,6 +101,13 @@ impl<T: SimdReal> Linearisation<T> {
         &self.slopes[..count]
     }
 
+    /// The slopes of one sample, if `q` is just their product with `g`: one operator, no normalisation.
+    pub fn plain_slopes(&self, packed: &Packed<T>, sample: usize) -> Option<&[T]> {
+        let len = packed.map.operator.state_len();
+        let plain = packed.planes() == 1 && packed.grouping.is_none();
+        plain.then(|| &self.slopes[sample * len..(sample + 1) * len])
+    }
+
     /// `h(u)` and `h(w)` of one sample (maps with gains).
     pub fn values(&self, sample: usize, len: usize) -> (&[T], &[T]) {
         self.values[sample * 2 * len..][..2 * len].split_at(len)

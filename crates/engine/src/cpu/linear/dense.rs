@@ -4,6 +4,8 @@
 //! straight line. A group of up to four samples goes through a panel together, its sums in registers: with 512-bit vectors
 //! 4 samples x 6 vectors, 24 sums, 10 loads for 24 products. A sample's sums are formed in the same order in every group.
 
+#![allow(clippy::needless_range_loop)] // plain loops over registers, see `multiply_add`
+
 use super::Emit;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::{Isa, Vectorised};
@@ -167,27 +169,47 @@ fn product<V: Lanes, const S: usize, const VECTORS: usize>(
     row_stride: usize,
 ) {
     let depth = panel.len() / (VECTORS * V::N);
-    assert!(states.iter().all(|state| state.len() == depth));
-    let mut sums = [[V::zero(); VECTORS]; S];
-    for (k, panel) in panel.chunks_exact(VECTORS * V::N).enumerate() {
-        // A loop: a closure would be compiled without the instructions of the entry point.
-        let mut weights = [V::zero(); VECTORS];
+    let mut left = [std::ptr::null(); S];
+    for s in 0..S {
+        assert!(states[s].len() == depth);
+        left[s] = states[s].as_ptr();
+    }
+    // SAFETY: every state holds `depth` numbers, as asserted; the panel holds `depth` times `VECTORS` vectors.
+    let sums = unsafe { multiply_add::<V, S, VECTORS>(left, panel.as_ptr(), depth) };
+    for s in 0..S {
         for v in 0..VECTORS {
-            weights[v] = V::load(&panel[v * V::N..]);
+            sums[s][v].store(&mut rows[s * row_stride + v * V::N..]);
         }
-        for (state, sums) in states.iter().zip(&mut sums) {
-            // SAFETY: `k < depth`, the length of every state, as asserted.
-            let z = V::splat(unsafe { *state.get_unchecked(k) });
-            for (sum, weight) in sums.iter_mut().zip(weights) {
-                *sum = z.fma(weight, *sum);
+    }
+}
+
+/// `sums[s][v] = sum over k < depth of left[s][k] * right[k * VECTORS + v]`, `v` counting vectors: all sums stay in registers. Plain loops over pointers; with slices and iterators the compiler keeps the sums in memory.
+///
+/// # Safety
+/// Each `left[s]` must be good for reading `depth` numbers, and `right` for `depth * VECTORS` vectors.
+#[inline(always)]
+unsafe fn multiply_add<V: Lanes, const S: usize, const VECTORS: usize>(
+    left: [*const V::Elem; S],
+    right: *const V::Elem,
+    depth: usize,
+) -> [[V; VECTORS]; S] {
+    let mut sums = [[V::zero(); VECTORS]; S];
+    for k in 0..depth {
+        let mut vectors = [V::zero(); VECTORS];
+        for v in 0..VECTORS {
+            // SAFETY: within what the caller vouches for.
+            let from = unsafe { std::slice::from_raw_parts(right.add((k * VECTORS + v) * V::N), V::N) };
+            vectors[v] = V::load(from);
+        }
+        for s in 0..S {
+            // SAFETY: within what the caller vouches for.
+            let x = V::splat(unsafe { *left[s].add(k) });
+            for v in 0..VECTORS {
+                sums[s][v] = x.fma(vectors[v], sums[s][v]);
             }
         }
     }
-    for (s, sums) in sums.iter().enumerate() {
-        for (v, sum) in sums.iter().enumerate() {
-            sum.store(&mut rows[s * row_stride + v * V::N..]);
-        }
-    }
+    sums
 }
 
 /// Some rows of the weight gradient of a product, `sum over samples of left_s right_s^T`.
@@ -255,35 +277,38 @@ struct OuterPanel<'a, T> {
 impl<T: SimdReal> OuterPanel<'_, T> {
     #[inline(always)]
     fn add<V: Lanes<Elem = T>, const VECTORS: usize>(&self, rows: &mut [T]) {
-        let mut sums = [[V::zero(); VECTORS]; GROUP];
-        // Rows beyond `count` repeat the last one; their sums are dropped.
-        let entry: [usize; GROUP] = std::array::from_fn(|r| self.first + r.min(self.count - 1));
+        let samples = self.right.len() / self.width;
         let last = self.width - self.at - (VECTORS - 1) * V::N;
         let tail = last.min(V::N);
-        for (left, right) in self.left.chunks_exact(self.left_len).zip(self.right.chunks_exact(self.width)) {
-            let right = &right[self.at..];
+        assert!(self.left.len() >= samples * self.left_len && self.first + self.count <= self.left_len);
+        let mut sums = [[V::zero(); VECTORS]; GROUP];
+        // Rows beyond `count` repeat the last one; their sums are dropped.
+        let mut left = [self.left.as_ptr(); GROUP];
+        for r in 0..GROUP {
+            left[r] = left[r].wrapping_add(self.first + r.min(self.count - 1));
+        }
+        for sample in 0..samples {
+            let right = &self.right[sample * self.width + self.at..][..(VECTORS - 1) * V::N + tail];
             let mut vectors = [V::zero(); VECTORS];
             for v in 0..VECTORS {
-                vectors[v] = if v + 1 < VECTORS {
-                    V::load(&right[v * V::N..])
-                } else {
-                    get::<V>(right, v * V::N, tail)
-                };
+                let count = if v + 1 < VECTORS { V::N } else { tail };
+                vectors[v] = get::<V>(right, v * V::N, count);
             }
-            for (sums, &entry) in sums.iter_mut().zip(&entry) {
-                let x = V::splat(left[entry]);
-                for (sum, vector) in sums.iter_mut().zip(vectors) {
-                    *sum = x.fma(vector, *sum);
+            for r in 0..GROUP {
+                // SAFETY: entry `first + r` (`r` below `count`) of a sample's `left_len` numbers, as asserted.
+                let x = V::splat(unsafe { *left[r].add(sample * self.left_len) });
+                for v in 0..VECTORS {
+                    sums[r][v] = x.fma(vectors[v], sums[r][v]);
                 }
             }
         }
         let sign = V::splat(self.sign);
-        for (row, sums) in rows.chunks_exact_mut(self.width).zip(&sums) {
-            let row = &mut row[self.at..];
-            for (v, sum) in sums.iter().enumerate() {
+        for r in 0..self.count {
+            let row = &mut rows[r * self.width + self.at..][..(VECTORS - 1) * V::N + tail];
+            for v in 0..VECTORS {
                 let count = if v + 1 < VECTORS { V::N } else { tail };
                 let old = get::<V>(row, v * V::N, count);
-                put(sign.fma(*sum, old), row, v * V::N, count);
+                put(sign.fma(sums[r][v], old), row, v * V::N, count);
             }
         }
     }

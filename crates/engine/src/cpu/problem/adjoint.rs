@@ -4,11 +4,12 @@
 use crate::Measure;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::conv::Accuracy;
-use crate::cpu::distance::{Distance, DistanceRow};
+use crate::cpu::distance::{Distance, DistanceRow, distance_row};
+use crate::cpu::isa::Vectorised;
 use crate::cpu::linear::LinearScratch;
 use crate::cpu::linearise::{Add, Linearisation};
 use crate::cpu::packed::Packed;
-use crate::cpu::simd::SimdReal;
+use crate::cpu::simd::{Lanes, SimdReal, for_vectors, get, put};
 use crate::cpu::step::FixedPointStep;
 
 /// Memory of the adjoint problem; one per thread.
@@ -70,7 +71,15 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
         }
         packed.transposed.apply(active, argument, linear, &mut |sample, offset, g, _| {
             let range = offset..offset + g.len();
-            isa.dispatch(Add { x: &mut *g, y: &self.v[sample * len..][range.clone()] });
+            let v = &self.v[sample * len..][range.clone()];
+            if let Some(slopes) = linearisation.plain_slopes(packed, sample) {
+                let whole = sample * len + offset..sample * len + offset + g.len();
+                let (argument, image) = (&argument[whole.clone()], &mut image[whole]);
+                let row = PlainRow { measure, g, v, slopes: &slopes[range], argument, image };
+                distances[sample].merge(isa.dispatch(row));
+                return;
+            }
+            isa.dispatch(Add { x: &mut *g, y: v });
             if rowwise {
                 let q = &mut image[sample * q_len..][..q_len];
                 linearisation.row_of_q(packed, sample, offset, g, q);
@@ -102,6 +111,29 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
         finish_adjoint(self.packed, done, state, self.v, &mut self.scratch.linear, answers);
+    }
+}
+
+/// `q = D (g + v)` and its distance from the argument, in one pass.
+struct PlainRow<'a, T> {
+    measure: Measure,
+    g: &'a [T],
+    v: &'a [T],
+    slopes: &'a [T],
+    argument: &'a [T],
+    image: &'a mut [T],
+}
+
+impl<T: SimdReal> Vectorised<T> for PlainRow<'_, T> {
+    type Output = Distance;
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) -> Distance {
+        let Self { measure, g, v, slopes, argument, image } = self;
+        for_vectors!(V, image.len(), |at, count| {
+            let sum = get::<V>(g, at, count) + get::<V>(v, at, count);
+            put(get::<V>(slopes, at, count) * sum, image, at, count);
+        });
+        distance_row::<V>(measure, argument, image)
     }
 }
 
