@@ -22,6 +22,8 @@ pub trait Device<T: Real>: Send + Sync {
     fn upload(&self, host: &[T]) -> Self::Array;
     /// Writes host numbers into an array of the same length.
     fn write(&self, array: &mut Self::Array, host: &[T]) -> Result<()>;
+    /// Writes host numbers to the beginning of an array; refuses what is not finite (`what` names it in the error).
+    fn write_finite(&self, what: &'static str, array: &mut Self::Array, host: &[T]) -> Result<()>;
     /// Reads an array of the same length.
     fn read(&self, array: &Self::Array, host: &mut [T]) -> Result<()>;
 

@@ -1,5 +1,7 @@
 //! Equilibria on the CPU: the implementation of [`Device`].
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::cpu::Cpu;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::packed::{check_finite, check_len};
@@ -8,6 +10,9 @@ use crate::cpu::pullback::Cotangents;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Block, solve_block, solve_lockstep};
 use crate::{Device, EngineError, Map, Result, SampleReport, Scope, Solver, Start, Stopping};
+
+/// Numbers that are checked and copied together.
+const WRITE_PIECE: usize = 1 << 13;
 
 /// Implements [`Device`] for a number type. Not one generic implementation: the kernels are compiled here, once, and not again
 /// in every crate that uses them.
@@ -29,6 +34,20 @@ macro_rules! device {
                 check_same_len("the array", array.len(), host.len())?;
                 array.copy_from_slice(host);
                 Ok(())
+            }
+
+            fn write_finite(&self, what: &'static str, array: &mut Buffer<$t>, host: &[$t]) -> Result<()> {
+                check_len(what, array.len(), host.len())?;
+                let refused = AtomicBool::new(false);
+                // Checked and copied piece by piece, so that the second look finds the piece in cache.
+                let pieces = array.chunks_mut(WRITE_PIECE).zip(host.chunks(WRITE_PIECE));
+                self.team().for_each(pieces, |(array, host)| {
+                    if check_finite(self.isa, what, host).is_err() {
+                        refused.store(true, Ordering::Relaxed);
+                    }
+                    array[..host.len()].copy_from_slice(host);
+                });
+                if refused.into_inner() { check_finite(self.isa, what, host) } else { Ok(()) }
             }
 
             fn read(&self, array: &Buffer<$t>, host: &mut [$t]) -> Result<()> {

@@ -21,6 +21,7 @@ mod pullback;
 pub mod simd;
 mod solve;
 mod step;
+mod team;
 mod vector;
 mod vmath;
 
@@ -43,6 +44,7 @@ pub use step::FixedPointStep;
 
 use crate::{EngineError, Result};
 use simd::SimdReal;
+use team::Team;
 
 /// The processor cores of this machine, as a [`crate::Device`].
 ///
@@ -56,8 +58,10 @@ use simd::SimdReal;
 pub struct Cpu<T> {
     isa: Isa,
     threads: usize,
-    /// None for one thread: the caller's own does the work.
-    pool: Option<Arc<rayon::ThreadPool>>,
+    /// For long pieces of work, which wait for each other.
+    pool: Arc<rayon::ThreadPool>,
+    /// For short ones, at which the caller helps.
+    team: Arc<Team>,
     numbers: PhantomData<T>,
 }
 
@@ -74,16 +78,13 @@ impl<T: SimdReal> Cpu<T> {
             0 => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
             some => some,
         };
-        let pool = match threads {
-            1 => None,
-            _ => {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| {
-                    EngineError::Invalid(format!("a pool of {threads} threads could not be started: {error}"))
-                })?;
-                Some(Arc::new(pool))
-            }
+        let refused = |error: &dyn std::fmt::Display| {
+            EngineError::Invalid(format!("{threads} threads could not be started: {error}"))
         };
-        Ok(Self { isa, threads, pool, numbers: PhantomData })
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = Arc::new(pool.map_err(|error| refused(&error))?);
+        let team = Arc::new(Team::new(threads - 1).map_err(|error| refused(&error))?);
+        Ok(Self { isa, threads, pool, team, numbers: PhantomData })
     }
 
     /// Number of threads.
@@ -98,10 +99,12 @@ impl<T: SimdReal> Cpu<T> {
 
     /// Runs `work` inside the thread pool, so that parallel iterators in it use this device's threads.
     pub(crate) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        match &self.pool {
-            Some(pool) => pool.install(work),
-            None => work(),
-        }
+        self.pool.install(work)
+    }
+
+    /// The threads that share short pieces of work.
+    pub(crate) fn team(&self) -> &Team {
+        &self.team
     }
 
     /// Hands the items of `queue` to the workers: each worker takes the next item until none is left. `workers` is
@@ -114,21 +117,6 @@ impl<T: SimdReal> Cpu<T> {
         queue: impl Iterator<Item = I> + Send,
         work: impl Fn(&mut W, I) + Sync,
     ) {
-        if self.pool.is_none() || workers.len() == 1 {
-            if let Some(worker) = workers.first_mut() {
-                queue.for_each(|item| work(worker, item));
-            }
-            return;
-        }
-        use rayon::prelude::*;
-        let queue = std::sync::Mutex::new(queue);
-        let next = || queue.lock().ok().and_then(|mut queue| queue.next());
-        self.install(|| {
-            workers.par_iter_mut().with_max_len(1).for_each(|worker| {
-                while let Some(item) = next() {
-                    work(worker, item);
-                }
-            });
-        });
+        self.team.share(workers, queue, work);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 use subdeq_engine::network::{Adam, ConvShape, CrossEntropy, NormPoolShape, NormState, Rows};
-use subdeq_engine::{Activation, Injection, Network, Operator, Padding, Real, SampleReport};
+use subdeq_engine::{Activation, EngineError, Injection, Network, Operator, Padding, Real, SampleReport};
 
 use affine::{Affine, AffineShape};
 use trained::{Moments, Trained};
@@ -129,7 +129,7 @@ pub struct Classifier<T: Real, D: Network<T>> {
     scale: Trained<D::Array>,
     offset: Trained<D::Array>,
     head: Affine<D::Array>,
-    buffers: Option<Buffers<T, D::Array>>,
+    buffers: Option<Buffers<D::Array>>,
 }
 
 #[allow(clippy::large_enum_variant)] // one of them exists per model
@@ -140,9 +140,8 @@ enum CoreLayer<T: Real, D: Network<T>> {
 }
 
 /// Arrays whose size depends on the batch.
-struct Buffers<T, A> {
+struct Buffers<A> {
     capacity: usize,
-    host_x: Vec<T>,
     x: A,
     /// One injection, where the core has several.
     part: A,
@@ -279,7 +278,6 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         }
         self.buffers = Some(Buffers {
             capacity: batch,
-            host_x: vec![T::ZERO; batch * input],
             x: device.zeros(batch * input),
             part: device.zeros(if parts > 1 { batch * state } else { 0 }),
             y: device.zeros(batch * state * parts),
@@ -442,17 +440,16 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         {
             return Err(Error::invalid(format!("{} labels for {batch} images", labels.len())));
         }
-        if let Some(index) = x.iter().position(|x| !x.is_finite()) {
-            let (image, at) = (index / len, index % len);
-            return Err(Error::invalid(format!(
-                "number {at} of image {image} is {}: inputs must be finite",
-                x[index]
-            )));
-        }
         self.reserve(batch)?;
         if let Some(b) = &mut self.buffers {
-            b.host_x[..x.len()].copy_from_slice(x);
-            self.device.write(&mut b.x, &b.host_x)?;
+            self.device.write_finite("the images", &mut b.x, x).map_err(|error| match error {
+                EngineError::NotFinite { index, value, .. } => Error::invalid(format!(
+                    "number {} of image {} is {value}: inputs must be finite",
+                    index % len,
+                    index / len
+                )),
+                other => other.into(),
+            })?;
         }
         Ok(batch)
     }

@@ -36,7 +36,7 @@ const fn panel_vectors<V: Lanes>() -> usize {
 
 /// The panels of a row of `vectors` vectors: first vector and number of vectors of each, as even as possible.
 #[inline(always)]
-fn panels<V: Lanes>(vectors: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(crate) fn panels<V: Lanes>(vectors: usize) -> impl Iterator<Item = (usize, usize)> {
     let count = vectors.div_ceil(panel_vectors::<V>()).max(1);
     (0..count).map(move |i| {
         let (first, next) = (i * vectors / count, (i + 1) * vectors / count);

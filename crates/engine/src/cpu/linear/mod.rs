@@ -8,7 +8,7 @@ mod conv;
 mod dense;
 
 pub(crate) use conv::{ConvKernel, ConvScratch, StackShape};
-pub(crate) use dense::{Dense, DenseScratch, OuterProducts, outer_products};
+pub(crate) use dense::{Dense, DenseScratch, OuterProducts, outer_products, panels};
 
 use crate::cpu::conv::Accuracy;
 use crate::cpu::fourier::{Convolution, ConvolutionScratch, Kernel};
@@ -113,6 +113,14 @@ impl<T: SimdReal> Linear<T> {
 
 /// The transpose of a weight block, as a block of the transposed operator.
 pub(crate) fn transpose<T: SimdReal>(operator: &Operator, block: &[T], transposed: &mut [T]) {
+    if let Operator::Dense { n } = *operator {
+        for (row, block) in block.chunks_exact(n).enumerate() {
+            for (&w, transposed) in block.iter().zip(transposed[row..].iter_mut().step_by(n)) {
+                *transposed = w;
+            }
+        }
+        return;
+    }
     let units = operator.units();
     let taps = operator.taps();
     for (index, &w) in block.iter().enumerate() {

@@ -1,13 +1,15 @@
 //! Adam with an L2 term, as PyTorch computes it.
 
-use rayon::prelude::*;
-
-use super::vector::CHUNK;
 use super::vectorised::vectorised;
 use crate::Real;
+use crate::cpu::team::Team;
 use crate::network::Adam;
 
+/// Entries that one task handles: roots and quotients take their time.
+const CHUNK: usize = 1 << 12;
+
 pub(super) fn adam<T: Real>(
+    team: &Team,
     adam: &Adam,
     parameter: &mut [T],
     gradient: &[T],
@@ -20,9 +22,9 @@ pub(super) fn adam<T: Real>(
     let (beta1, rest1) = (T::from_f64(adam.beta1), T::from_f64(1.0 - adam.beta1));
     let (beta2, rest2) = (T::from_f64(adam.beta2), T::from_f64(1.0 - adam.beta2));
     let (epsilon, l2) = (T::from_f64(adam.epsilon), T::from_f64(adam.l2));
-    let moments = mean.par_chunks_mut(CHUNK).zip(square.par_chunks_mut(CHUNK));
-    let values = parameter.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK));
-    values.zip(moments).for_each(|((p, g), (m, v))| {
+    let moments = mean.chunks_mut(CHUNK).zip(square.chunks_mut(CHUNK));
+    let values = parameter.chunks_mut(CHUNK).zip(gradient.chunks(CHUNK));
+    team.for_each(values.zip(moments), |((p, g), (m, v))| {
         vectorised(|| {
             for (((p, &g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
                 let g = g + l2 * *p;
@@ -42,13 +44,14 @@ mod tests {
     fn by_hand() {
         // First step: m = (1 - b1) g, v = (1 - b2) g^2, both divided by their corrections again, so p moves by
         // rate * g / (|g| + eps) with g = 0.5 + 0.1 * 2 = 0.7.
+        let team = Team::new(0).unwrap();
         let (mut p, mut m, mut v) = ([2.0f64], [0.0], [0.0]);
-        adam(&Adam::new(0.1, 0.1, 1), &mut p, &[0.5], &mut m, &mut v);
+        adam(&team, &Adam::new(0.1, 0.1, 1), &mut p, &[0.5], &mut m, &mut v);
         assert!((p[0] - (2.0 - 0.1 * 0.7 / (0.7 + 1e-8))).abs() < 1e-15);
         assert!((m[0] - 0.07).abs() < 1e-15 && (v[0] - 0.00049).abs() < 1e-15);
         // Second step without decay and with gradient 0: m = 0.9 * 0.07, v = 0.999 * 0.00049.
         let before = p[0];
-        adam(&Adam::new(0.1, 0.0, 2), &mut p, &[0.0], &mut m, &mut v);
+        adam(&team, &Adam::new(0.1, 0.0, 2), &mut p, &[0.0], &mut m, &mut v);
         let (mean, square) = (0.063 / (1.0 - 0.81), 0.00048951 / (1.0 - 0.998001f64));
         assert!((p[0] - (before - 0.1 * mean / (square.sqrt() + 1e-8))).abs() < 1e-14);
     }

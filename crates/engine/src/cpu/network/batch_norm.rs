@@ -1,14 +1,15 @@
 //! Batch norm followed by average pooling, in one pass over the images (see [`NormPoolShape`]).
 
-use rayon::prelude::*;
-
 use super::scratch::with_scratch;
 use super::vectorised::vectorised;
 use crate::Real;
+use crate::cpu::team::Team;
 use crate::network::{NORM_EPSILON, NORM_MOMENTUM, NormPoolShape};
 
 /// Pixels whose statistics one task takes together.
 const PIXELS: usize = 256;
+/// Samples of which one task normalises what was pooled.
+const SAMPLES: usize = 64;
 /// Rows whose sums are kept in the number type itself before they go to `f64`.
 const RUN: usize = 32;
 
@@ -28,14 +29,20 @@ fn images_per_task(shape: NormPoolShape) -> usize {
     (PIXELS / (shape.height * shape.width)).max(1)
 }
 
-pub(super) fn train<T: Real>(shape: NormPoolShape, x: &[T], norm: NormSlices<T>, y: &mut [T]) {
+pub(super) fn train<T: Real>(
+    team: &Team,
+    shape: NormPoolShape,
+    x: &[T],
+    norm: NormSlices<T>,
+    y: &mut [T],
+) {
     let channels = shape.channels;
     let each = images_per_task(shape);
     let (image, pooled) = (shape.image_len(), shape.pooled_len());
     // Three numbers per channel and task: count, mean, sum of squared deviations.
     with_scratch(shape.batch.div_ceil(each) * 3 * channels, |moments: &mut [f64]| {
-        let tasks = x.par_chunks(each * image).zip(norm.normalised.par_chunks_mut(each * pooled));
-        moments.par_chunks_mut(3 * channels).zip(tasks).for_each(|(moments, (x, y))| {
+        let tasks = x.chunks(each * image).zip(norm.normalised.chunks_mut(each * pooled));
+        team.for_each(moments.chunks_mut(3 * channels).zip(tasks), |(moments, (x, y))| {
             vectorised(|| moments_of(channels, x, moments));
             for (x, y) in x.chunks(image).zip(y.chunks_mut(pooled)) {
                 vectorised(|| pool(shape, x, y));
@@ -54,30 +61,52 @@ pub(super) fn train<T: Real>(shape: NormPoolShape, x: &[T], norm: NormSlices<T>,
             towards(&mut norm.running_variance[c], squares / (count - 1.0));
         }
     });
-    per_channel(shape, norm.normalised, |c, x| (x - norm.batch_mean[c]) * norm.batch_inverse_deviation[c]);
-    y.copy_from_slice(norm.normalised);
-    per_channel(shape, y, |c, xhat| xhat * norm.scale[c] + norm.offset[c]);
+    let cells = pooled / channels;
+    let samples = norm.normalised.chunks_mut(SAMPLES * pooled).zip(y.chunks_mut(SAMPLES * pooled));
+    team.for_each(samples, |(normalised, y)| {
+        vectorised(|| {
+            for (xhat, y) in normalised.chunks_exact_mut(pooled).zip(y.chunks_exact_mut(pooled)) {
+                let constants = norm.batch_mean.iter().zip(&*norm.batch_inverse_deviation);
+                let constants = constants.zip(norm.scale.iter().zip(norm.offset));
+                let images = xhat.chunks_exact_mut(cells).zip(y.chunks_exact_mut(cells));
+                for ((xhat, y), ((&mean, &inverse), (&scale, &offset))) in images.zip(constants) {
+                    for (xhat, y) in xhat.iter_mut().zip(y) {
+                        *xhat = (*xhat - mean) * inverse;
+                        *y = *xhat * scale + offset;
+                    }
+                }
+            }
+        });
+    });
 }
 
 pub(super) fn eval<T: Real>(
+    team: &Team,
     shape: NormPoolShape,
     x: &[T],
     (scale, offset, mean, variance): (&[T], &[T], &[T], &[T]),
     y: &mut [T],
 ) {
     let (image, pooled) = (shape.image_len(), shape.pooled_len());
-    let each = images_per_task(shape);
-    x.par_chunks(each * image).zip(y.par_chunks_mut(each * pooled)).for_each(|(x, y)| {
-        for (x, y) in x.chunks(image).zip(y.chunks_mut(pooled)) {
-            vectorised(|| pool(shape, x, y));
-        }
-    });
+    let (each, cells) = (images_per_task(shape).min(SAMPLES), pooled / shape.channels);
     with_scratch(shape.channels, |inverse: &mut [T]| {
         for (inverse, v) in inverse.iter_mut().zip(variance) {
             *inverse = T::from_f64(1.0 / (v.to_f64() + NORM_EPSILON).sqrt());
         }
         let inverse: &[T] = inverse;
-        per_channel(shape, y, |c, x| (x - mean[c]) * inverse[c] * scale[c] + offset[c]);
+        team.for_each(x.chunks(each * image).zip(y.chunks_mut(each * pooled)), |(x, y)| {
+            vectorised(|| {
+                for (x, y) in x.chunks_exact(image).zip(y.chunks_exact_mut(pooled)) {
+                    pool(shape, x, y);
+                    let constants = mean.iter().zip(inverse).zip(scale.iter().zip(offset));
+                    for (y, ((&mean, &inverse), (&scale, &offset))) in y.chunks_exact_mut(cells).zip(constants) {
+                        for y in y {
+                            *y = (*y - mean) * inverse * scale + offset;
+                        }
+                    }
+                }
+            });
+        });
     });
 }
 
@@ -158,28 +187,13 @@ fn pool<T: Real>(shape: NormPoolShape, x: &[T], y: &mut [T]) {
     });
 }
 
-/// `y <- f(channel, y)` on pooled images.
-fn per_channel<T: Real>(shape: NormPoolShape, y: &mut [T], f: impl Fn(usize, T) -> T + Sync) {
-    let cells = shape.pooled_len() / shape.channels;
-    y.par_chunks_mut(64 * shape.pooled_len()).for_each(|y| {
-        vectorised(|| {
-            for sample in y.chunks_exact_mut(shape.pooled_len()) {
-                for (c, cells) in sample.chunks_exact_mut(cells).enumerate() {
-                    for y in cells {
-                        *y = f(c, *y);
-                    }
-                }
-            }
-        });
-    });
-}
-
 /// `gx` from `gy`; adds to `gscale` and `goffset`.
 ///
 /// With `xhat = (x - mean) inverse`, `n` pixels in all and `g` the gradient at a pixel (its window's, divided by the
 /// window's area): `gx = scale inverse (g - (sum g + xhat sum(g xhat)) / n)`. Both sums run over windows, because
 /// `sum(g xhat)` over a window is its gradient times its mean of `xhat`: `normalised`.
 pub(super) fn backward<T: Real>(
+    team: &Team,
     shape: NormPoolShape,
     x: &[T],
     norm: BackwardSlices<T>,
@@ -189,21 +203,37 @@ pub(super) fn backward<T: Real>(
 ) {
     let (channels, pooled) = (shape.channels, shape.pooled_len());
     let cells = pooled / channels;
-    with_scratch(2 * channels, |sums: &mut [f64]| {
-        sums.par_chunks_mut(2).enumerate().for_each(|(c, sums)| {
+    let tasks = shape.batch.div_ceil(SAMPLES);
+    // Sums over the samples of a task, one pair per entry of a pooled image, then over tasks and cells, in their order.
+    with_scratch(tasks * 2 * pooled + 2 * channels, |sums: &mut [f64]| {
+        let (partial, sums) = sums.split_at_mut(tasks * 2 * pooled);
+        let samples = gy.chunks(SAMPLES * pooled).zip(norm.normalised.chunks(SAMPLES * pooled));
+        team.for_each(partial.chunks_mut(2 * pooled).zip(samples), |(sums, (gy, xhat))| {
             sums.fill(0.0);
-            for (gy, xhat) in gy.chunks_exact(pooled).zip(norm.normalised.chunks_exact(pooled)) {
-                for cell in c * cells..(c + 1) * cells {
-                    sums[0] += gy[cell].to_f64();
-                    sums[1] += (gy[cell] * xhat[cell]).to_f64();
+            let (plain, weighted) = sums.split_at_mut(pooled);
+            vectorised(|| {
+                for (gy, xhat) in gy.chunks_exact(pooled).zip(xhat.chunks_exact(pooled)) {
+                    let terms = gy.iter().zip(xhat);
+                    for ((plain, weighted), (&g, &xhat)) in plain.iter_mut().zip(&mut *weighted).zip(terms) {
+                        *plain += g.to_f64();
+                        *weighted += (g * xhat).to_f64();
+                    }
                 }
-            }
+            });
         });
+        sums.fill(0.0);
+        for partial in partial.chunks_exact(2 * pooled) {
+            let (plain, weighted) = partial.split_at(pooled);
+            for (c, sums) in sums.chunks_exact_mut(2).enumerate() {
+                sums[0] += plain[c * cells..(c + 1) * cells].iter().sum::<f64>();
+                sums[1] += weighted[c * cells..(c + 1) * cells].iter().sum::<f64>();
+            }
+        }
         for (c, sums) in sums.chunks_exact(2).enumerate() {
             goffset[c] += T::from_f64(sums[0]);
             gscale[c] += T::from_f64(sums[1]);
         }
-        input_gradient(shape, x, norm, gy, gx, sums);
+        input_gradient(team, shape, x, norm, gy, gx, sums);
     });
 }
 
@@ -218,6 +248,7 @@ pub(super) struct BackwardSlices<'a, T> {
 
 /// `gx = slope_c g - level_c - tilt_c x`, the formula of [`backward`] with its constants per channel gathered.
 fn input_gradient<T: Real>(
+    team: &Team,
     shape: NormPoolShape,
     x: &[T],
     norm: BackwardSlices<T>,
@@ -242,13 +273,24 @@ fn input_gradient<T: Real>(
             level[c] = T::from_f64(gain * sums[2 * c] / count - lean * norm.mean[c].to_f64());
         }
         let (slope, level, tilt): (&[T], &[T], &[T]) = (slope, level, tilt);
-        let each = images_per_task(shape);
-        let tasks = x.par_chunks(each * image).zip(gy.par_chunks(each * pooled));
-        gx.par_chunks_mut(each * image).zip(tasks).for_each(|(gx, (x, gy))| {
+        let each = images_per_task(shape).min(SAMPLES);
+        let tasks = x.chunks(each * image).zip(gy.chunks(each * pooled));
+        team.for_each(gx.chunks_mut(each * image).zip(tasks), |(gx, (x, gy))| {
             // One row of constants per window, and one for the pixels that no window covers.
             with_scratch((cells + 1) * channels, |table: &mut [T]| {
                 let images = x.chunks(image).zip(gy.chunks(pooled));
                 for (gx, (x, gy)) in gx.chunks_mut(image).zip(images) {
+                    if cells == 1 && image == channels {
+                        // Vectors: no table.
+                        vectorised(|| {
+                            let constants = slope.iter().zip(level).zip(tilt);
+                            let values = gx.iter_mut().zip(x.iter().zip(gy));
+                            for ((gx, (&x, &gy)), ((&slope, &level), &tilt)) in values.zip(constants) {
+                                *gx = slope * gy - level - tilt * x;
+                            }
+                        });
+                        continue;
+                    }
                     for (c, (&slope, &level)) in slope.iter().zip(level).enumerate() {
                         for cell in 0..cells {
                             table[cell * channels + c] = slope * gy[c * cells + cell] - level;
@@ -305,7 +347,7 @@ mod tests {
                 batch_inverse_deviation,
                 normalised: &mut self.normalised,
             };
-            train(shape, x, slices, &mut y);
+            train(&Team::new(1).unwrap(), shape, x, slices, &mut y);
             y
         }
     }
@@ -326,6 +368,7 @@ mod tests {
         assert!(close(&norm.arrays[0], [0.2, 0.6]) && close(&norm.arrays[1], [1.1, 4.1]));
         let mut evaluated = vec![0.0; 2];
         eval(
+            &Team::new(0).unwrap(),
             NormPoolShape::vectors(1, 2),
             &[0.2, 4.6],
             (&[1.0, 1.0], &[0.0, 0.0], &norm.arrays[0], &norm.arrays[1]),
@@ -382,7 +425,7 @@ mod tests {
                 inverse: &norm.arrays[3],
                 normalised: &norm.normalised,
             };
-            backward(shape, &x, slices, &v, &mut gx, (&mut gscale, &mut goffset));
+            backward(&Team::new(1).unwrap(), shape, &x, slices, &v, &mut gx, (&mut gscale, &mut goffset));
             assert_gradient(&x, &gx, |x| objective(x, &scale, &offset));
             assert_gradient(&scale, &gscale, |scale| objective(&x, scale, &offset));
             assert_gradient(&offset, &goffset, |offset| objective(&x, &scale, offset));

@@ -3,6 +3,7 @@
 
 mod adam;
 mod batch_norm;
+mod blocked;
 mod cross_entropy;
 mod dropout;
 mod eigen;
@@ -115,7 +116,7 @@ where
         let w = part("the weights", w, outputs * inputs)?;
         let b = part("the bias", b, outputs)?;
         let y = part_mut("the output", y, batch * outputs)?;
-        self.install(|| linear::forward(shape, x, w, b, y));
+        linear::forward(self.team(), self.isa(), shape, x, w, b, y);
         Ok(())
     }
 
@@ -136,7 +137,7 @@ where
         let gx = gx.map(|gx| part_mut("the input gradient", gx, batch * inputs)).transpose()?;
         let gw = part_mut("the weight gradient", gw, outputs * inputs)?;
         let gb = part_mut("the bias gradient", gb, outputs)?;
-        self.install(|| linear::backward(shape, x, w, gy, gx, gw, gb));
+        linear::backward(self.team(), self.isa(), shape, x, w, gy, gx, gw, gb);
         Ok(())
     }
 
@@ -186,25 +187,25 @@ where
 
     fn relu(&self, len: usize, x: &mut Buffer<T>) -> Result<()> {
         let x = part_mut("x", x, len)?;
-        self.install(|| vector::transform(x, |x| if x > T::ZERO { x } else { T::ZERO }));
+        vector::transform(self.team(), x, |x| if x > T::ZERO { x } else { T::ZERO });
         Ok(())
     }
 
     fn relu_backward(&self, len: usize, y: &Buffer<T>, g: &mut Buffer<T>) -> Result<()> {
         let (y, g) = (part("the output", y, len)?, part_mut("the gradient", g, len)?);
-        self.install(|| vector::combine(y, g, |y, g| if y > T::ZERO { g } else { T::ZERO }));
+        vector::combine(self.team(), y, g, |y, g| if y > T::ZERO { g } else { T::ZERO });
         Ok(())
     }
 
     fn tanh(&self, len: usize, x: &mut Buffer<T>) -> Result<()> {
         let x = part_mut("x", x, len)?;
-        self.install(|| vector::transform(x, T::tanh));
+        vector::transform(self.team(), x, T::tanh);
         Ok(())
     }
 
     fn tanh_backward(&self, len: usize, y: &Buffer<T>, g: &mut Buffer<T>) -> Result<()> {
         let (y, g) = (part("the output", y, len)?, part_mut("the gradient", g, len)?);
-        self.install(|| vector::combine(y, g, |y, g| g * (T::ONE - y * y)));
+        vector::combine(self.team(), y, g, |y, g| g * (T::ONE - y * y));
         Ok(())
     }
 
@@ -237,7 +238,7 @@ where
             )?,
             normalised: part_mut("the normalised values", &mut state.normalised, pooled)?,
         };
-        self.install(|| batch_norm::train(shape, x, slices, y));
+        batch_norm::train(self.team(), shape, x, slices, y);
         Ok(())
     }
 
@@ -258,7 +259,7 @@ where
             part("the running mean", &state.running_mean, channels)?,
             part("the running variance", &state.running_variance, channels)?,
         );
-        self.install(|| batch_norm::eval(shape, x, constants, y));
+        batch_norm::eval(self.team(), shape, x, constants, y);
         Ok(())
     }
 
@@ -285,7 +286,7 @@ where
             inverse: part("the batch deviation", &state.batch_inverse_deviation, channels)?,
             normalised: part("the normalised values", &state.normalised, pooled)?,
         };
-        self.install(|| batch_norm::backward(shape, x, slices, gy, gx, (gscale, goffset)));
+        batch_norm::backward(self.team(), shape, x, slices, gy, gx, (gscale, goffset));
         Ok(())
     }
 
@@ -336,7 +337,7 @@ where
         let gradient = part("the gradient", gradient, len)?;
         let mean = part_mut("the first moment", mean, len)?;
         let square = part_mut("the second moment", square, len)?;
-        self.install(|| adam::adam(adam, parameter, gradient, mean, square));
+        adam::adam(self.team(), adam, parameter, gradient, mean, square);
         Ok(())
     }
 
@@ -350,13 +351,13 @@ where
 
     fn dot(&self, len: usize, x: &Buffer<T>, y: &Buffer<T>) -> Result<f64> {
         let (x, y) = (part("x", x, len)?, part("y", y, len)?);
-        Ok(self.install(|| vector::dot(x, y)))
+        Ok(vector::dot(self.team(), x, y))
     }
 
     fn axpy(&self, len: usize, a: f64, x: &Buffer<T>, y: &mut Buffer<T>) -> Result<()> {
         let (x, y) = (part("x", x, len)?, part_mut("y", y, len)?);
         let a = T::from_f64(a);
-        self.install(|| vector::combine(x, y, |x, y| y + a * x));
+        vector::combine(self.team(), x, y, |x, y| y + a * x);
         Ok(())
     }
 
@@ -390,13 +391,13 @@ where
 
     fn add_to_rows(&self, rows: usize, cols: usize, b: &Buffer<T>, x: &mut Buffer<T>) -> Result<()> {
         let (b, x) = (part("the row", b, cols)?, part_mut("x", x, rows * cols)?);
-        self.install(|| vector::add_to_rows(cols, b, x));
+        vector::add_to_rows(self.team(), cols, b, x);
         Ok(())
     }
 
     fn sum_rows(&self, rows: usize, cols: usize, x: &Buffer<T>, sums: &mut Buffer<T>) -> Result<()> {
         let (x, sums) = (part("x", x, rows * cols)?, part_mut("the sums", sums, cols)?);
-        self.install(|| vector::sum_rows(cols, x, sums));
+        vector::sum_rows(self.team(), cols, x, sums);
         Ok(())
     }
 

@@ -2,12 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::scratch::with_scratch;
 use crate::Real;
-
-/// Rows of the result that one task computes. Every block of a batch has this height (the last is padded), so a row's
-/// bits do not depend on how many rows there are or where it stands.
-const BLOCK: usize = 64;
 
 /// A matrix inside a slice.
 #[derive(Clone, Copy)]
@@ -39,10 +34,6 @@ impl<'a, T: Real> Matrix<'a, T> {
     fn row_range(self, start: usize, count: usize) -> Self {
         assert!(start + count <= self.rows);
         Self { data: &self.data[start * self.row_stride..], rows: count, ..self }
-    }
-
-    fn get(self, row: usize, col: usize) -> T {
-        self.data[row * self.row_stride + col * self.col_stride]
     }
 }
 
@@ -88,32 +79,6 @@ pub(super) fn product<T: Real>(a: Matrix<T>, b: Matrix<T>, c: &mut [T], accumula
     }
 }
 
-/// `c = a b` where the rows of `a` are samples: a row of `c` depends on its own row of `a` only, to the last bit.
-pub(super) fn product_of_samples<T: Real>(a: Matrix<T>, b: Matrix<T>, c: &mut [T]) {
-    let (rows, k, n) = (a.rows, a.cols, b.cols);
-    if n == 0 {
-        return;
-    }
-    c[..rows * n].par_chunks_mut(BLOCK * n).enumerate().for_each(|(block, c)| {
-        let count = c.len() / n;
-        let a = a.row_range(block * BLOCK, count);
-        if count == BLOCK {
-            return product(a, b, c, false);
-        }
-        with_scratch(BLOCK * (k + n), |scratch| {
-            let (padded, result) = scratch.split_at_mut(BLOCK * k);
-            padded.fill(T::ZERO);
-            for row in 0..count {
-                for col in 0..k {
-                    padded[row * k + col] = a.get(row, col);
-                }
-            }
-            product(Matrix::new(padded, BLOCK, k), b, result, false);
-            c.copy_from_slice(&result[..c.len()]);
-        });
-    });
-}
-
 /// `c = a b` or `c += a b`, a few tasks whatever the number of threads.
 pub(super) fn product_in_parallel<T: Real>(a: Matrix<T>, b: Matrix<T>, c: &mut [T], accumulate: bool) {
     const TASKS: usize = 4;
@@ -153,28 +118,6 @@ mod tests {
             let mut c = vec![1.0; m * n];
             product_in_parallel(a, b, &mut c, true);
             assert!(c.iter().zip(&expected).all(|(x, e)| (x - 1.0 - e).abs() < 1e-14));
-            product_of_samples(a, b, &mut c);
-            assert!(c.iter().zip(&expected).all(|(x, e)| (x - e).abs() < 1e-14));
-        }
-    }
-
-    #[test]
-    fn a_samples_bits_do_not_depend_on_its_batch() {
-        for (k, n) in [(784, 87), (87, 10), (768, 200), (3, 1), (1, 5)] {
-            let samples: Vec<f32> = random(200 * k, 3).iter().map(|&x| x as f32).collect();
-            let weights: Vec<f32> = random(k * n, 4).iter().map(|&x| x as f32).collect();
-            let w = Matrix::new(&weights, n, k).transposed();
-            let mut all = vec![0.0; 200 * n];
-            product_of_samples(Matrix::new(&samples, 200, k), w, &mut all);
-            for (start, count) in [(0, 1), (70, 1), (130, 64), (137, 63), (1, 199)] {
-                let mut part = vec![0.0; count * n];
-                product_of_samples(Matrix::new(&samples[start * k..], count, k), w, &mut part);
-                assert_eq!(
-                    part,
-                    all[start * n..(start + count) * n],
-                    "{count} samples from {start}, {k} to {n}"
-                );
-            }
         }
     }
 }

@@ -9,19 +9,25 @@ thread_local! {
     static FREE: RefCell<Vec<Vec<f64>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Bytes of a cache line, on which the buffers begin.
+const LINE: usize = 64;
+
 /// Runs `work` with a buffer of `len` numbers whose contents are arbitrary.
 ///
 /// The buffer is taken out of the thread's store meanwhile: `work` may ask for more, and another task that the thread
 /// takes up while it waits finds the store without this one.
 pub(super) fn with_scratch<T: Real, R>(len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     let mut words = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
-    let needed = (len * size_of::<T>()).div_ceil(size_of::<f64>());
+    let needed = (len * size_of::<T>()).div_ceil(size_of::<f64>()) + LINE / size_of::<f64>();
     if words.len() < needed {
         words.resize(needed, 0.0);
     }
+    let start = words.as_ptr().align_offset(LINE);
+    let words_used = &mut words[start..];
     // SAFETY: `T` is f32 or f64 (`Real` is sealed): every bit pattern is a value, the alignment of f64 suffices for
-    // both, and `words` holds at least `len * size_of::<T>()` initialised bytes that nothing else refers to.
-    let buffer = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<T>(), len) };
+    // both. Fewer than a line's words lie before `start`, so at least `len * size_of::<T>()` initialised bytes, which
+    // nothing else refers to, lie after it.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(words_used.as_mut_ptr().cast::<T>(), len) };
     let result = work(buffer);
     FREE.with_borrow_mut(|free| free.push(words));
     result

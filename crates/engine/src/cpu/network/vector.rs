@@ -1,10 +1,9 @@
 //! Sums, scaled sums and the like on plain slices.
 
-use rayon::prelude::*;
-
 use super::scratch::with_scratch;
 use super::vectorised::vectorised;
 use crate::Real;
+use crate::cpu::team::Team;
 
 /// Entries that one task handles; a multiple of [`LANES`].
 pub(super) const CHUNK: usize = 1 << 14;
@@ -14,9 +13,10 @@ const LANES: usize = 16;
 const ROWS: usize = 256;
 
 /// `x . y` in `f64`, in an order that depends on the length only.
-pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> f64 {
+pub(super) fn dot<T: Real>(team: &Team, x: &[T], y: &[T]) -> f64 {
     with_scratch(x.len().div_ceil(CHUNK), |sums: &mut [f64]| {
-        sums.par_iter_mut().zip(x.par_chunks(CHUNK)).zip(y.par_chunks(CHUNK)).for_each(|((sum, x), y)| {
+        let chunks = sums.iter_mut().zip(x.chunks(CHUNK)).zip(y.chunks(CHUNK));
+        team.for_each(chunks, |((sum, x), y)| {
             *sum = vectorised(|| dot_chunk(x, y));
         });
         sums.iter().sum()
@@ -37,8 +37,8 @@ fn dot_chunk<T: Real>(x: &[T], y: &[T]) -> f64 {
 }
 
 /// `y <- f(x, y)` entry by entry.
-pub(super) fn combine<T: Real>(x: &[T], y: &mut [T], f: impl Fn(T, T) -> T + Sync) {
-    y.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(y, x)| {
+pub(super) fn combine<T: Real>(team: &Team, x: &[T], y: &mut [T], f: impl Fn(T, T) -> T + Sync) {
+    team.for_each(y.chunks_mut(CHUNK).zip(x.chunks(CHUNK)), |(y, x)| {
         vectorised(|| {
             for (y, &x) in y.iter_mut().zip(x) {
                 *y = f(x, *y);
@@ -48,8 +48,8 @@ pub(super) fn combine<T: Real>(x: &[T], y: &mut [T], f: impl Fn(T, T) -> T + Syn
 }
 
 /// `x <- f(x)` entry by entry.
-pub(super) fn transform<T: Real>(x: &mut [T], f: impl Fn(T) -> T + Sync) {
-    x.par_chunks_mut(CHUNK).for_each(|x| {
+pub(super) fn transform<T: Real>(team: &Team, x: &mut [T], f: impl Fn(T) -> T + Sync) {
+    team.for_each(x.chunks_mut(CHUNK), |x| {
         vectorised(|| {
             for x in x {
                 *x = f(*x);
@@ -59,11 +59,11 @@ pub(super) fn transform<T: Real>(x: &mut [T], f: impl Fn(T) -> T + Sync) {
 }
 
 /// Adds `b` to each row of `x`.
-pub(super) fn add_to_rows<T: Real>(cols: usize, b: &[T], x: &mut [T]) {
+pub(super) fn add_to_rows<T: Real>(team: &Team, cols: usize, b: &[T], x: &mut [T]) {
     if cols == 0 {
         return;
     }
-    x.par_chunks_mut(ROWS * cols).for_each(|rows| {
+    team.for_each(x.chunks_mut(ROWS * cols), |rows| {
         vectorised(|| {
             for row in rows.chunks_exact_mut(cols) {
                 for (x, &b) in row.iter_mut().zip(b) {
@@ -75,13 +75,13 @@ pub(super) fn add_to_rows<T: Real>(cols: usize, b: &[T], x: &mut [T]) {
 }
 
 /// `sums +=` the sum of the rows of `x`: blocks of rows, then the blocks in order.
-pub(super) fn sum_rows<T: Real>(cols: usize, x: &[T], sums: &mut [T]) {
+pub(super) fn sum_rows<T: Real>(team: &Team, cols: usize, x: &[T], sums: &mut [T]) {
     if cols == 0 || x.is_empty() {
         return;
     }
     let blocks = x.len().div_ceil(ROWS * cols);
     with_scratch(blocks * cols, |partial: &mut [T]| {
-        partial.par_chunks_mut(cols).zip(x.par_chunks(ROWS * cols)).for_each(|(partial, rows)| {
+        team.for_each(partial.chunks_mut(cols).zip(x.chunks(ROWS * cols)), |(partial, rows)| {
             partial.fill(T::ZERO);
             vectorised(|| add_rows(cols, rows, partial));
         });
@@ -106,11 +106,12 @@ mod tests {
     fn sums_equal_their_definitions() {
         let n = 3 * CHUNK + 5;
         let x: Vec<f64> = (0..n).map(|i| (i % 7) as f64).collect();
-        assert_eq!(dot(&x, &x), x.iter().map(|x| x * x).sum::<f64>(), "sums of small integers are exact");
+        let team = Team::new(1).unwrap();
+        assert_eq!(dot(&team, &x, &x), x.iter().map(|x| x * x).sum::<f64>(), "sums of small integers are exact");
         let cols = 6;
         let rows = 2 * ROWS + 3;
         let mut sums = vec![1.0; cols];
-        sum_rows(cols, &x[..rows * cols], &mut sums);
+        sum_rows(&team, cols, &x[..rows * cols], &mut sums);
         for (col, &sum) in sums.iter().enumerate() {
             assert_eq!(sum, 1.0 + (0..rows).map(|r| x[r * cols + col]).sum::<f64>());
         }
