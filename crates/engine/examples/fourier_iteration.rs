@@ -32,7 +32,8 @@ fn numbers(len: usize, scale: f32) -> Vec<f32> {
 }
 
 fn measure(name: &str, channels: usize, side: usize, batch: usize, threads: usize) -> Result<()> {
-    let operator = Operator::Conv { channels, height: side, width: side, padding: Padding::Circular, kernel: 3 };
+    let operator =
+        Operator::Conv { channels, height: side, width: side, padding: Padding::Circular, kernel: 3 };
     let map = Map {
         operator,
         form: Form::Single,

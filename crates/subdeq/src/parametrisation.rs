@@ -114,7 +114,11 @@ impl Parametrisation {
             Self::Absolute => assign(&mut weights[0], v, |_, v| v.abs()),
             Self::RowSigned => {
                 let row = row_len(map);
-                assign(&mut weights[0], v, |i, v| if (i / row).is_multiple_of(2) { v.abs() } else { -v.abs() });
+                assign(
+                    &mut weights[0],
+                    v,
+                    |i, v| if (i / row).is_multiple_of(2) { v.abs() } else { -v.abs() },
+                );
             }
             Self::Split => split(v, weights),
             Self::SplitGains => {

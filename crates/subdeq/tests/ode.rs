@@ -5,8 +5,10 @@ mod common;
 use common::{cpu, random, rng};
 use subdeq::{Device, Init, NeuralOde, OdeActivation, Operator, Padding};
 
-const OPERATORS: [Operator; 2] =
-    [Operator::Dense { n: 4 }, Operator::Conv { channels: 2, height: 3, width: 3, padding: Padding::Zero, kernel: 3 }];
+const OPERATORS: [Operator; 2] = [
+    Operator::Dense { n: 4 },
+    Operator::Conv { channels: 2, height: 3, width: 3, padding: Padding::Zero, kernel: 3 },
+];
 
 /// A positive state with `W = a I` and ReLU grows like `e^(a t)`.
 #[test]

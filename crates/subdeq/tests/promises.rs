@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{builder, cpu, describe, injections, maps, rng};
 use rand::Rng;
-use subdeq::map::{Architecture, Monotone, PowerRatio, Rational, SplitSign, SubDeq};
+use subdeq::map::{Architecture, MonDeq, Monotone, PowerRatio, Rational, SplitSign, SubDeq};
 use subdeq::{
     Activation, Adjoint, Anderson, BoundMetric, Cpu, Device, Equilibrium, Error, Init, Layout, Outcome,
     PeacemanRachford, Picard, Scope, Stopping,
@@ -181,6 +181,31 @@ fn certified_stopping_delivers_the_distance() {
             assert!(solution.samples.iter().all(|s| s.error_bound.unwrap().value <= 1e-3), "{what}");
             assert!(layer.certify(Scope::AllInputs).unwrap().verdict.is_proven(), "{what}");
         }
+    }
+}
+
+/// A wrong 5x5 operator, here or in the theory, would show as a bound that is not met.
+#[test]
+fn products_of_kernels_are_proven_on_images() {
+    let maps: [Architecture; 3] = [
+        MonDeq::Relu.into(),
+        MonDeq::Tanh.into(),
+        Monotone::new(Activation::Softsign).product(0.5).outer(0.2).into(),
+    ];
+    for map in maps {
+        let what = describe(&map, Layout::Conv);
+        let mut layer = Equilibrium::conv(2, 5, 6)
+            .map(map.clone())
+            .stopping(Stopping::certified(1e-4).max_iterations(5_000))
+            .build_on::<f32, _>(cpu(), &mut rng(5))
+            .unwrap();
+        assert!(layer.certify(Scope::AllInputs).unwrap().verdict.is_proven(), "{what}");
+        let y: Vec<f32> = injections(layer.map().injection_len(), 6).iter().map(|&y| y as f32).collect();
+        let solution = layer.solve(&y).unwrap().require_converged().unwrap();
+        assert!(solution.samples.iter().all(|s| s.error_bound.unwrap().value <= 1e-4), "{what}");
+        // Two taps on one pixel: the theory says what it needs instead of guessing.
+        let mut small = Equilibrium::conv(2, 4, 6).map(map).build_on::<f32, _>(cpu(), &mut rng(5)).unwrap();
+        assert!(small.certify(Scope::AllInputs).unwrap_err().to_string().contains("5 x 5"), "{what}");
     }
 }
 

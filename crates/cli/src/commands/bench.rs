@@ -10,8 +10,8 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use subdeq::map::Architecture;
 use subdeq::model::{BatchReport, Classifier, ClassifierSpec, Core};
-use subdeq::{Adjoint, Anderson, Cpu, Init, Layout, PeacemanRachford, Picard, Solver, Stopping};
 use subdeq::subdeq_engine::network::Adam;
+use subdeq::{Adjoint, Anderson, Cpu, Init, Layout, PeacemanRachford, Picard, Solver, Stopping};
 
 use crate::failure::Failure;
 
@@ -128,9 +128,8 @@ fn measure(args: &Args, case: &Case) -> Result<serde_json::Value, Failure> {
     let mut trained = BatchReport::default();
     for step in 0..WARM_UP + args.repeats {
         let clock = Instant::now();
-        trained = model
-            .train_step(&x, &labels, &Adam::new(1e-3, 1e-5, step as u64 + 1))
-            .map_err(Failure::other)?;
+        trained =
+            model.train_step(&x, &labels, &Adam::new(1e-3, 1e-5, step as u64 + 1)).map_err(Failure::other)?;
         if step >= WARM_UP {
             train.push(clock.elapsed().as_secs_f64());
         }

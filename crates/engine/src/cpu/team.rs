@@ -257,7 +257,9 @@ mod tests {
         for _ in 0..100 {
             team.share(&mut workers, 0..64, |worker, _| {
                 *worker += 1;
-                team.for_each(0..4, |_| drop(total.fetch_add(1, Ordering::Relaxed)));
+                team.for_each(0..4, |_| {
+                    total.fetch_add(1, Ordering::Relaxed);
+                });
             });
         }
         assert_eq!(workers.iter().sum::<usize>(), 6400);
@@ -272,7 +274,9 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..500 {
                         let sum = AtomicUsize::new(0);
-                        team.for_each(0..10usize, |i| drop(sum.fetch_add(i, Ordering::Relaxed)));
+                        team.for_each(0..10usize, |i| {
+                            sum.fetch_add(i, Ordering::Relaxed);
+                        });
                         assert_eq!(sum.into_inner(), 45);
                     }
                 });
@@ -281,7 +285,9 @@ mod tests {
         let ended = catch_unwind(AssertUnwindSafe(|| team.for_each(0..100, |i| assert!(i != 50, "fifty"))));
         assert!(ended.is_err());
         let sum = AtomicUsize::new(0);
-        team.for_each(0..10usize, |i| drop(sum.fetch_add(i, Ordering::Relaxed)));
+        team.for_each(0..10usize, |i| {
+            sum.fetch_add(i, Ordering::Relaxed);
+        });
         assert_eq!(sum.into_inner(), 45);
     }
 }

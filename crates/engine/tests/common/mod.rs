@@ -11,7 +11,8 @@ use subdeq_engine::{
 };
 
 pub const DENSE: Operator = Operator::Dense { n: 13 };
-pub const CONV: Operator = Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Zero, kernel: 3 };
+pub const CONV: Operator =
+    Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Zero, kernel: 3 };
 pub const CIRCULAR: Operator =
     Operator::Conv { channels: 3, height: 5, width: 4, padding: Padding::Circular, kernel: 3 };
 
@@ -299,7 +300,8 @@ pub fn linear(operator: &Operator, w: &[f64], z: &[f64]) -> Vec<f64> {
                                     continue;
                                 }
                                 for i in 0..c {
-                                    out[(r * width + col) * c + o] += w[((o * c + i) * side + dr) * side + dc]
+                                    out[(r * width + col) * c + o] += w
+                                        [((o * c + i) * side + dr) * side + dc]
                                         * z[(rr as usize * width + cc as usize) * c + i];
                                 }
                             }

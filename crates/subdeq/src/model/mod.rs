@@ -552,10 +552,7 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         })
     }
 
-    fn for_each_array(
-        &mut self,
-        visit: Visit<'_, D::Array>,
-    ) -> Result<()> {
+    fn for_each_array(&mut self, visit: Visit<'_, D::Array>) -> Result<()> {
         let hidden = self.spec.hidden;
         let mut of_core = |parameter: &mut Parameter<D::Array>, moments: &mut Moments<D::Array>| {
             let name = format!("core.{}", parameter.name);

@@ -184,7 +184,7 @@ mod tests {
                     x
                 };
                 // Exact but for rounding: the value is quadratic.
-                let slope = (value(&moved(&a, 0.5), &b) - value(&moved(&a, -0.5), &b)) / 1.0;
+                let slope = value(&moved(&a, 0.5), &b) - value(&moved(&a, -0.5), &b);
                 assert!((ga[k] - slope).abs() < 1e-11, "A[{k}]: {} {slope}", ga[k]);
                 let slope = value(&a, &moved(&b, 0.5)) - value(&a, &moved(&b, -0.5));
                 assert!((gb[k] - slope).abs() < 1e-11, "B[{k}]: {} {slope}", gb[k]);

@@ -331,7 +331,10 @@ fn selected(state: Vec<(String, Vec<f32>)>) -> Vec<(String, Vec<f32>)> {
 ///
 /// # Errors
 /// An array that is missing or has another length, by name.
-pub fn restore<D: Network<f32>>(model: &mut Classifier<f32, D>, tensors: &[(String, Vec<f32>)]) -> Result<()> {
+pub fn restore<D: Network<f32>>(
+    model: &mut Classifier<f32, D>,
+    tensors: &[(String, Vec<f32>)],
+) -> Result<()> {
     let zeros = |(name, data): (String, Vec<f32>)| {
         let moment = name.ends_with(".mean") || name.ends_with(".square");
         moment.then(|| (name, vec![0.0; data.len()]))

@@ -143,8 +143,7 @@ fn curves(device: &Arc<Cpu<f32>>, seed: u64, kind: Kind) -> Result<Vec<Curve>, F
         let residuals = picard(device, kind, SubDeq::NormalizedTanh(p).into(), &positive, &mut rng)?;
         curves.push(Curve { model, residuals });
     }
-    for (model, map, y) in
-        [("MonDEQ ReLU", MonDeq::Relu, &affine), ("MonDEQ tanh", MonDeq::Tanh, &positive)]
+    for (model, map, y) in [("MonDEQ ReLU", MonDeq::Relu, &affine), ("MonDEQ tanh", MonDeq::Tanh, &positive)]
     {
         let residuals = peaceman_rachford(device, kind, map.into(), y, &mut rng)?;
         curves.push(Curve { model, residuals });

@@ -51,12 +51,7 @@ pub(crate) trait ConvKernel<T: SimdReal>: Send + Sync {
     /// Convolves one sample: `images` holds its input images one after the other. Calls `emit(offset, u, w)` once for each
     /// band of rows of the output: `offset` is where the band begins in an image, `u` the band in the first output image, `w`
     /// in the second (empty if there is none). The bands may be overwritten.
-    fn rows(
-        &self,
-        images: &[T],
-        scratch: &mut ConvScratch<T>,
-        emit: EmitBand<T>,
-    );
+    fn rows(&self, images: &[T], scratch: &mut ConvScratch<T>, emit: EmitBand<T>);
 
     /// Length of a gradient accumulator, which has a layout of the kernel's own.
     fn gradient_len(&self) -> usize;

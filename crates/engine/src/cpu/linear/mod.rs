@@ -61,9 +61,12 @@ impl<T: SimdReal> Linear<T> {
     pub fn new(isa: Isa, operator: &Operator, inputs: usize, outputs: usize) -> Self {
         match *operator {
             Operator::Dense { n } => Self::Dense(Dense::new(isa, n, inputs, outputs)),
-            Operator::Conv { channels, height, width, padding, kernel: 3 } => Self::Conv(
-                crate::cpu::conv::kernel(isa, StackShape { height, width, channels, padding, inputs, outputs }),
-            ),
+            Operator::Conv { channels, height, width, padding, kernel: 3 } => {
+                Self::Conv(crate::cpu::conv::kernel(
+                    isa,
+                    StackShape { height, width, channels, padding, inputs, outputs },
+                ))
+            }
             Operator::Conv { channels, height, width, kernel, .. } => {
                 let kernel = Kernel { units: channels, side: kernel, height, width };
                 Self::Fourier(Box::new(Convolution::new(isa, kernel)))

@@ -29,13 +29,7 @@ fn images_per_task(shape: NormPoolShape) -> usize {
     (PIXELS / (shape.height * shape.width)).max(1)
 }
 
-pub(super) fn train<T: Real>(
-    team: &Team,
-    shape: NormPoolShape,
-    x: &[T],
-    norm: NormSlices<T>,
-    y: &mut [T],
-) {
+pub(super) fn train<T: Real>(team: &Team, shape: NormPoolShape, x: &[T], norm: NormSlices<T>, y: &mut [T]) {
     let channels = shape.channels;
     let each = images_per_task(shape);
     let (image, pooled) = (shape.image_len(), shape.pooled_len());
@@ -99,7 +93,9 @@ pub(super) fn eval<T: Real>(
                 for (x, y) in x.chunks_exact(image).zip(y.chunks_exact_mut(pooled)) {
                     pool(shape, x, y);
                     let constants = mean.iter().zip(inverse).zip(scale.iter().zip(offset));
-                    for (y, ((&mean, &inverse), (&scale, &offset))) in y.chunks_exact_mut(cells).zip(constants) {
+                    for (y, ((&mean, &inverse), (&scale, &offset))) in
+                        y.chunks_exact_mut(cells).zip(constants)
+                    {
                         for y in y {
                             *y = (*y - mean) * inverse * scale + offset;
                         }

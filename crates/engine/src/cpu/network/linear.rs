@@ -109,7 +109,8 @@ mod tests {
             let single = |len, seed| random(len, seed).iter().map(|&x| x as f32).collect::<Vec<f32>>();
             let (x, w, b) = (single(batch * inputs, 1), single(outputs * inputs, 2), single(outputs, 3));
             let exact = |sample: usize, output: usize| {
-                let terms = (0..inputs).map(|k| f64::from(x[sample * inputs + k]) * f64::from(w[output * inputs + k]));
+                let terms = (0..inputs)
+                    .map(|k| f64::from(x[sample * inputs + k]) * f64::from(w[output * inputs + k]));
                 f64::from(b[output]) + terms.sum::<f64>()
             };
             for isa in Isa::available() {

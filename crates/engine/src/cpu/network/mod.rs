@@ -25,7 +25,8 @@ use product::Matrix;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::{Buffer, Cpu, conv};
 use crate::network::{
-    Adam, ConvShape, CrossEntropy, Csr, LinearShape, Network, NormPoolShape, NormState, Orientation, ProductShape, Rows,
+    Adam, ConvShape, CrossEntropy, Csr, LinearShape, Network, NormPoolShape, NormState, Orientation,
+    ProductShape, Rows,
 };
 use crate::{EngineError, Integrate, Operator, Result};
 

@@ -11,8 +11,8 @@ use super::eigen::{TopEigenpair, top_eigenpair};
 use super::vectorised::vectorised;
 use crate::{Operator, Padding, Real};
 
-/// Frequencies whose rough estimate comes this close to the best are computed to the end.
-const ROUGH: f64 = 1e-3;
+/// Accuracy of the rough estimates; frequencies that could still be the best are computed to the end.
+const ROUGH: f64 = 0.02;
 const FINE: f64 = 1e-10;
 
 /// An upper estimate of the largest eigenvalue of the symmetric part of `W`; `gradient` becomes its derivative.
@@ -37,16 +37,17 @@ pub(super) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &m
             let estimate = |frequency: usize, tolerance: f64| {
                 top_eigenpair(2 * channels, &torus.block(channels, &symmetric, frequency), tolerance)
             };
-            let rough: Vec<f64> = (0..torus.frequencies())
+            let rough: Vec<(f64, f64)> = (0..torus.frequencies())
                 .into_par_iter()
                 .map(|f| {
                     let top = estimate(f, ROUGH);
-                    top.value + top.residual
+                    (top.value, top.residual)
                 })
                 .collect();
-            let best = rough.iter().fold(f64::NEG_INFINITY, |m, &x| m.max(x));
+            let best = rough.iter().fold(f64::NEG_INFINITY, |m, &(value, _)| m.max(value));
+            // Twice the residual: the eigenvalue next to the estimate need not be the largest one.
             let close: Vec<usize> =
-                (0..rough.len()).filter(|&f| rough[f] >= best - 2.0 * ROUGH * best.abs()).collect();
+                (0..rough.len()).filter(|&f| rough[f].0 + 2.0 * rough[f].1 >= best).collect();
             let tops: Vec<(usize, TopEigenpair)> =
                 close.into_par_iter().map(|f| (f, estimate(f, FINE))).collect();
             let (frequency, top) =

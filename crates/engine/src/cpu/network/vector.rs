@@ -107,7 +107,11 @@ mod tests {
         let n = 3 * CHUNK + 5;
         let x: Vec<f64> = (0..n).map(|i| (i % 7) as f64).collect();
         let team = Team::new(1).unwrap();
-        assert_eq!(dot(&team, &x, &x), x.iter().map(|x| x * x).sum::<f64>(), "sums of small integers are exact");
+        assert_eq!(
+            dot(&team, &x, &x),
+            x.iter().map(|x| x * x).sum::<f64>(),
+            "sums of small integers are exact"
+        );
         let cols = 6;
         let rows = 2 * ROWS + 3;
         let mut sums = vec![1.0; cols];
