@@ -1,0 +1,152 @@
+//! The program's `solve` and `bench`, as a person calls them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use subdeq_data::npy::{NpyArray, NpyData};
+
+fn subdeq(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_subdeq")).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn save(folder: &Path, name: &str, shape: &[usize], data: &[f64]) -> PathBuf {
+    let path = folder.join(name);
+    NpyArray::new(shape.to_vec(), NpyData::F64(data.to_vec())).unwrap().write(&path).unwrap();
+    path
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|why| panic!("{why}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// E1 of the theory has three equilibria: whichever the iteration reaches, nothing is promised about it.
+#[test]
+fn the_answer_of_a_refuted_layer_comes_without_a_promise() {
+    let folder = tempfile::tempdir().unwrap();
+    save(folder.path(), "w.npy", &[2, 2], &[2.0, -2.0, 0.0, 0.0]);
+    save(folder.path(), "y.npy", &[1, 2], &[0.0, 0.0]);
+    let arguments = ["solve", "--weights", "w.npy", "--injection", "y.npy", "--map", "subdeq-tanh"];
+    let output = subdeq(folder.path(), &[&arguments[..], &["--out", "z.npy", "--json"]].concat());
+    assert_eq!(output.status.code(), Some(0));
+    let report = json(&output);
+    assert_eq!(report["all_inputs"], "refuted");
+    assert_eq!(report["samples"][0]["error_bound"], Value::Null);
+    let z = NpyArray::read(&folder.path().join("z.npy")).unwrap().to_f64().unwrap();
+    assert!([0.242_495_98, 1.2, 2.157_504_02].iter().any(|known| (known - z[0]).abs() < 1e-4), "{z:?}");
+}
+
+#[test]
+fn a_solve_that_does_not_converge_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    save(folder.path(), "w.npy", &[2, 2], &[0.0, -2.0, -2.0, 0.0]);
+    save(folder.path(), "y.npy", &[1, 2], &[0.3, 0.1]);
+    let output = subdeq(
+        folder.path(),
+        &[
+            "solve",
+            "--weights",
+            "w.npy",
+            "--injection",
+            "y.npy",
+            "--map",
+            "subdeq-tanh",
+            "--solver",
+            "picard",
+        ]
+        .iter()
+        .chain(&["--max-iterations", "2", "--json"])
+        .copied()
+        .collect::<Vec<_>>(),
+    );
+    assert_eq!(output.status.code(), Some(12));
+    assert_eq!(json(&output)["samples"][0]["outcome"], "iteration-limit");
+}
+
+#[test]
+fn a_proven_solution_comes_with_its_bound_and_images_keep_their_layout() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel: Vec<f64> = (0..2 * 2 * 9).map(|k| ((k * 7 % 11) as f64 - 5.0) / 20.0).collect();
+    let y: Vec<f64> = (0..2 * 2 * 3 * 4).map(|k| (k % 5) as f64 / 3.0).collect();
+    save(folder.path(), "w.npy", &[2, 2, 3, 3], &kernel);
+    save(folder.path(), "y.npy", &[2, 2, 3, 4], &y);
+    let output = subdeq(
+        folder.path(),
+        &[
+            "solve",
+            "--weights",
+            "w.npy",
+            "--injection",
+            "y.npy",
+            "--map",
+            "split-sign",
+            "--out",
+            "z.npy",
+            "--json",
+            "--precision",
+            "f64",
+            "--tol",
+            "1e-10",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let report = json(&output);
+    assert!(report["samples"][1]["error_bound"].as_f64().unwrap() < 1e-8);
+    let z = NpyArray::read(&folder.path().join("z.npy")).unwrap();
+    assert_eq!(z.shape(), [2, 2, 3, 4]);
+    // The equation itself, channel first, zero beyond the border.
+    let z = z.to_f64().unwrap();
+    let softsign = |u: f64| u / (1.0 + u.abs());
+    for (c, row, column) in [(0, 0, 0), (1, 1, 2), (0, 2, 3)] {
+        let (mut positive, mut negative) = (0.0, 0.0);
+        for input in 0..2 {
+            for tap in 0..9 {
+                let (r, q) = (row as i64 + tap / 3 - 1, column as i64 + tap % 3 - 1);
+                if (0..3).contains(&r) && (0..4).contains(&q) {
+                    let w = kernel[(c * 2 + input) * 9 + tap as usize];
+                    let x = w * z[(input * 3 + r as usize) * 4 + q as usize];
+                    if w > 0.0 { positive += x } else { negative -= x }
+                }
+            }
+        }
+        let at = (c * 3 + row) * 4 + column;
+        let expected = softsign(positive) - softsign(negative) + y[at] + 1.2;
+        assert!((z[at] - expected).abs() < 1e-6, "{} {expected}", z[at]);
+    }
+}
+
+#[test]
+fn bad_input_gets_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    save(folder.path(), "w.npy", &[2, 2], &[2.0, 0.0, 0.0, 2.0]);
+    save(folder.path(), "y.npy", &[1, 3], &[0.0; 3]);
+    save(folder.path(), "ok.npy", &[1, 2], &[0.0; 2]);
+    for (map, injection, needle, code) in [
+        ("split-sign", "y.npy", "y.npy has the shape [1, 3]", 1),
+        ("monotone", "ok.npy", "not monotone", 1),
+        ("nonsense", "ok.npy", "there is no map `nonsense`", 2),
+        ("split-sign", "missing.npy", "missing.npy", 1),
+    ] {
+        let arguments = ["solve", "--weights", "w.npy", "--injection", injection, "--map", map];
+        let output = subdeq(folder.path(), &arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains(needle), "{told}");
+        assert_eq!(told.trim_end().lines().count(), 1, "{told}");
+        assert_eq!(output.status.code(), Some(code), "{told}");
+    }
+}
+
+#[test]
+fn a_bench_prints_the_fields_of_the_peer() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = subdeq(
+        folder.path(),
+        &["bench", "--case", "mnist-dense", "--batch", "4", "--repeats", "1", "--threads", "1"],
+    );
+    let line = json(&output);
+    for field in ["train_ms", "eval_ms", "forward_iters", "backward_iters"] {
+        assert!(line[field].as_f64().unwrap() > 0.0, "{line}");
+    }
+    assert_eq!((line["case"].as_str(), line["batch"].as_u64()), (Some("mnist-dense"), Some(4)));
+}
