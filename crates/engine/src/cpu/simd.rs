@@ -1,6 +1,6 @@
 //! Vectors of numbers: one trait, three implementations.
 //!
-//! Kernels are written once over [`Lanes`] and compiled for each instruction set by [`Isa::dispatch`]
+//! Kernels are written once over [`Lanes`] and compiled for each instruction set by `Isa::dispatch`
 //! (`super::isa`). Everything here is `#[inline(always)]`, so that it takes on the instructions of the entry point.
 //!
 //! The 256- and 512-bit vectors must only be used below `Isa::dispatch` (or in a function with the matching
