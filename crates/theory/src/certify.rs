@@ -16,6 +16,8 @@ use crate::round::{STATED_SLACK, gamma};
 use crate::secant::{self, Anchor};
 use crate::{frequency, monotone, newton, normalised, refute};
 
+/// The smallest factor that is stated.
+const LEAST_STATED: f64 = 1e-12;
 /// Tests that need the matrix itself are tried up to this many unknowns.
 pub const DENSE_LIMIT: usize = 1024;
 /// Steps of Collatz and Wielandt's iteration: per call when warm started, and from scratch.
@@ -117,10 +119,11 @@ impl Proof {
     }
 }
 
-/// A factor as it is stated, a little above the computed bound; `None` unless below one.
+/// A factor as it is stated, a little above the computed bound; `None` unless below one. It never falls below what a re-check
+/// by other code can confirm: where a slope underflows, two sound bounds of it need not agree in any digit.
 pub(crate) fn stated(bound: f64) -> Option<f64> {
     let stated = bound * (1.0 + STATED_SLACK);
-    (stated < 1.0).then_some(stated)
+    (stated < 1.0).then_some(stated.max(LEAST_STATED))
 }
 
 impl Certifier {

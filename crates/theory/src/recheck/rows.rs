@@ -132,15 +132,17 @@ impl Scalar {
             return true;
         }
         let (a, end) = if at.midpoint() >= 0.0 { (at, on.lo) } else { (-at, -on.hi) };
-        // The exact point with slope sigma lies within this of `-x`.
-        let around = if end < -x {
-            Interval::new(-x - 1e-10 * (1.0 + x), -x + 1e-10 * (1.0 + x))
-        } else {
-            Interval::point(end)
-        };
-        let s =
-            |u: Interval| Interval::new(self.activation.value(u.lo), self.activation.value(u.hi)).widened(16);
-        (s(around) - s(a) + Interval::point(sigma) * (a - around)).lo >= 0.0
+        let s = |u: f64| Interval::point(self.activation.value(u)).widened(16);
+        let s_on = |u: Interval| s(u.lo).hull(s(u.hi));
+        let height = |w: f64| s(w) - s_on(a) + Interval::point(sigma) * (a - Interval::point(w));
+        if end >= -x {
+            return height(end).lo >= 0.0;
+        }
+        // The exact point with slope sigma lies within this of `-x`, where `h` is flat: by the mean value theorem it changes
+        // by its slope there times the distance, far less than its values at the two ends would suggest.
+        let off = Interval::new(-1e-10, 1e-10) * Interval::point(1.0 + x);
+        let steepness = self.slope(Interval::point(-x) + off) - Interval::point(sigma);
+        (height(-x) + steepness * off).lo >= 0.0
     }
 }
 
