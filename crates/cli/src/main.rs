@@ -4,6 +4,9 @@
 mod chart;
 mod commands;
 mod failure;
+mod paper;
+mod report;
+mod statistics;
 mod weights;
 
 use std::process::ExitCode;

@@ -5,6 +5,7 @@ mod certify;
 mod completions;
 mod degree;
 mod man;
+mod report;
 mod reproduce;
 mod solve;
 
@@ -28,6 +29,7 @@ enum Command {
     Certify(certify::Args),
     Solve(solve::Args),
     Bench(bench::Args),
+    Report(report::Args),
     Reproduce(reproduce::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -41,6 +43,7 @@ impl Program {
             Command::Certify(args) => certify::run(&args),
             Command::Solve(args) => solve::run(&args),
             Command::Bench(args) => bench::run(&args),
+            Command::Report(args) => report::run(&args),
             Command::Reproduce(args) => reproduce::run(&args),
             Command::Completions(args) => Ok(completions::run(&args)),
             Command::Man(args) => man::run(&args),
