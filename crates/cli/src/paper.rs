@@ -88,92 +88,110 @@ impl Column {
     /// The rows of Table 3.
     pub fn table3(self) -> &'static [Published] {
         match self {
-            Column::MnistDense => const {
-                &[
-                    row("subdeq-normalized-tanh", 2.088, 0.1405),
-                    row("subdeq-tanh", 1.92, 0.102),
-                    row("node-relu", 2.356, 0.0689),
-                    row("node-tanh", 3.296, 0.1082),
-                    row("mondeq-relu", 2.056, 0.0484),
-                    row("mondeq-tanh", 2.736, 0.7491),
-                    row("explicit-tanh", 2.052, 0.1452),
-                ]
-            },
-            Column::MnistConv => const {
-                &[
-                    row("subdeq-normalized-tanh", 1.354, 0.98),
-                    row("subdeq-tanh", 0.706, 0.011),
-                    row("node-relu", 1.184, 0.3845),
-                    row("node-tanh", 0.826, 0.0432),
-                    row("mondeq-relu", 0.654, 0.0662),
-                    row("mondeq-tanh", 1.096, 0.0589),
-                    row("explicit-tanh", 0.876, 0.0739),
-                ]
-            },
-            Column::Cifar10 => const {
-                &[
-                    row("subdeq-normalized-tanh", 28.364, 0.377),
-                    row("subdeq-tanh", 27.946, 1.7564),
-                    row("node-relu", 33.58, 1.2882),
-                    row("node-tanh", 28.792, 1.3343),
-                    row("mondeq-relu", 24.414, 0.6521),
-                    row("mondeq-tanh", 35.618, 1.1766),
-                    row("explicit-tanh", 27.157, 0.4154),
-                ]
-            },
-            Column::Svhn => const {
-                &[
-                    row("subdeq-normalized-tanh", 9.3562, 0.2122),
-                    row("subdeq-tanh", 10.3987, 0.41296),
-                    row("node-relu", 33.8253, 11.3008),
-                    row("node-tanh", 22.277, 2.8740),
-                    row("mondeq-relu", 11.0356, 0.319),
-                    row("mondeq-tanh", 17.8849, 0.9747),
-                    row("explicit-tanh", 12.7243, 0.1024),
-                ]
-            },
-            Column::TinyImagenet => const {
-                &[
-                    row("subdeq-normalized-tanh", 70.1791, 0.3666),
-                    row("subdeq-tanh", 74.6633, 0.1511),
-                    row("mondeq-relu", 85.49, 0.2406),
-                    row("explicit-tanh", 73.76, 1.4323),
-                ]
-            },
+            Column::MnistDense => {
+                const {
+                    &[
+                        row("subdeq-normalized-tanh", 2.088, 0.1405),
+                        row("subdeq-tanh", 1.92, 0.102),
+                        row("node-relu", 2.356, 0.0689),
+                        row("node-tanh", 3.296, 0.1082),
+                        row("mondeq-relu", 2.056, 0.0484),
+                        row("mondeq-tanh", 2.736, 0.7491),
+                        row("explicit-tanh", 2.052, 0.1452),
+                    ]
+                }
+            }
+            Column::MnistConv => {
+                const {
+                    &[
+                        row("subdeq-normalized-tanh", 1.354, 0.98),
+                        row("subdeq-tanh", 0.706, 0.011),
+                        row("node-relu", 1.184, 0.3845),
+                        row("node-tanh", 0.826, 0.0432),
+                        row("mondeq-relu", 0.654, 0.0662),
+                        row("mondeq-tanh", 1.096, 0.0589),
+                        row("explicit-tanh", 0.876, 0.0739),
+                    ]
+                }
+            }
+            Column::Cifar10 => {
+                const {
+                    &[
+                        row("subdeq-normalized-tanh", 28.364, 0.377),
+                        row("subdeq-tanh", 27.946, 1.7564),
+                        row("node-relu", 33.58, 1.2882),
+                        row("node-tanh", 28.792, 1.3343),
+                        row("mondeq-relu", 24.414, 0.6521),
+                        row("mondeq-tanh", 35.618, 1.1766),
+                        row("explicit-tanh", 27.157, 0.4154),
+                    ]
+                }
+            }
+            Column::Svhn => {
+                const {
+                    &[
+                        row("subdeq-normalized-tanh", 9.3562, 0.2122),
+                        row("subdeq-tanh", 10.3987, 0.41296),
+                        row("node-relu", 33.8253, 11.3008),
+                        row("node-tanh", 22.277, 2.8740),
+                        row("mondeq-relu", 11.0356, 0.319),
+                        row("mondeq-tanh", 17.8849, 0.9747),
+                        row("explicit-tanh", 12.7243, 0.1024),
+                    ]
+                }
+            }
+            Column::TinyImagenet => {
+                const {
+                    &[
+                        row("subdeq-normalized-tanh", 70.1791, 0.3666),
+                        row("subdeq-tanh", 74.6633, 0.1511),
+                        row("mondeq-relu", 85.49, 0.2406),
+                        row("explicit-tanh", 73.76, 1.4323),
+                    ]
+                }
+            }
         }
     }
 
     /// The rows that the appendix table adds; its other two are those of Table 3.
     pub fn appendix(self) -> &'static [Published] {
         match self {
-            Column::MnistDense => const {
-                &[
-                    row("subdeq-abs-normalized-tanh", 2.437, 0.0788),
-                    row("subdeq-normalized-power-tanh", 2.568, 0.0495),
-                    row("subdeq-power-tanh", 1.964, 0.125),
-                ]
-            },
-            Column::MnistConv => const {
-                &[
-                    row("subdeq-abs-normalized-tanh", 1.829, 0.0888),
-                    row("subdeq-normalized-power-tanh", 1.773, 0.1948),
-                    row("subdeq-power-tanh", 1.316, 0.0459),
-                ]
-            },
-            Column::Cifar10 => const {
-                &[
-                    row("subdeq-abs-normalized-tanh", 35.809, 0.5953),
-                    row("subdeq-normalized-power-tanh", 33.864, 0.7469),
-                    row("subdeq-power-tanh", 30.871, 0.2268),
-                ]
-            },
-            Column::Svhn => const {
-                &[
-                    row("subdeq-abs-normalized-tanh", 25.3903, 3.7394),
-                    row("subdeq-normalized-power-tanh", 23.4688, 4.7033),
-                    row("subdeq-power-tanh", 19.4077, 0.1346),
-                ]
-            },
+            Column::MnistDense => {
+                const {
+                    &[
+                        row("subdeq-abs-normalized-tanh", 2.437, 0.0788),
+                        row("subdeq-normalized-power-tanh", 2.568, 0.0495),
+                        row("subdeq-power-tanh", 1.964, 0.125),
+                    ]
+                }
+            }
+            Column::MnistConv => {
+                const {
+                    &[
+                        row("subdeq-abs-normalized-tanh", 1.829, 0.0888),
+                        row("subdeq-normalized-power-tanh", 1.773, 0.1948),
+                        row("subdeq-power-tanh", 1.316, 0.0459),
+                    ]
+                }
+            }
+            Column::Cifar10 => {
+                const {
+                    &[
+                        row("subdeq-abs-normalized-tanh", 35.809, 0.5953),
+                        row("subdeq-normalized-power-tanh", 33.864, 0.7469),
+                        row("subdeq-power-tanh", 30.871, 0.2268),
+                    ]
+                }
+            }
+            Column::Svhn => {
+                const {
+                    &[
+                        row("subdeq-abs-normalized-tanh", 25.3903, 3.7394),
+                        row("subdeq-normalized-power-tanh", 23.4688, 4.7033),
+                        row("subdeq-power-tanh", 19.4077, 0.1346),
+                    ]
+                }
+            }
             Column::TinyImagenet => &[],
         }
     }

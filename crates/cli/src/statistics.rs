@@ -5,12 +5,12 @@ pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The standard deviation, of the values themselves (divided by their number, as NumPy and hence the paper has it);
+/// The standard deviation, estimated from a sample (divided by one less than the number of values);
 /// `None` for fewer than two.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values);
     let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
-    (values.len() > 1).then(|| (squares / values.len() as f64).sqrt())
+    (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt())
 }
 
 /// The middle value, or the mean of the two in the middle; `None` for no values.
@@ -32,7 +32,7 @@ mod tests {
     fn few_values() {
         assert!(mean(&[]).is_nan());
         assert_eq!((deviation(&[]), deviation(&[3.0]), median(Vec::new())), (None, None, None));
-        assert_eq!((mean(&[1.0, 3.0]), deviation(&[1.0, 3.0])), (2.0, Some(1.0)));
+        assert_eq!((mean(&[1.0, 3.0]), deviation(&[1.0, 3.0])), (2.0, Some(2f64.sqrt())));
         assert_eq!((median(vec![3.0, 1.0, 2.0]), median(vec![4.0, 1.0])), (Some(2.0), Some(2.5)));
     }
 }

@@ -20,7 +20,11 @@ pub fn draw(html: &mut String, run: &Run) {
         "refuted" => "refuted",
         _ => "unproven",
     };
-    let _ = writeln!(html, "<div class=\"card certificate {class}-edge\">\n<p>{}</p>", words(&verdict.words, class));
+    let _ = writeln!(
+        html,
+        "<div class=\"card certificate {class}-edge\">\n<p>{}</p>",
+        words(&verdict.words, class)
+    );
     if let Some(sentence) = per_input(evaluation) {
         let _ = writeln!(html, "<p>{}</p>", escape(&sentence));
     }
@@ -30,7 +34,9 @@ pub fn draw(html: &mut String, run: &Run) {
 /// The verdict's own word in colour, the rest as it is.
 fn words(words: &str, class: &str) -> String {
     match words.split_once(':') {
-        Some((word, rest)) => format!("<span class=\"verdict {class}\">{}</span>:{}", escape(word), escape(rest)),
+        Some((word, rest)) => {
+            format!("<span class=\"verdict {class}\">{}</span>:{}", escape(word), escape(rest))
+        }
         None => escape(words),
     }
 }
@@ -40,7 +46,10 @@ fn per_input(evaluation: &Evaluation) -> Option<String> {
     let samples = evaluation.certified_samples;
     let mut sentence = match samples {
         0 => return None,
-        _ => format!("Looked at one by one: of {samples} test inputs, {} are proved to have exactly one fixed point.", percent(share)),
+        _ => format!(
+            "Looked at one by one: of {samples} test inputs, {} are proved to have exactly one fixed point.",
+            percent(share)
+        ),
     };
     if let Some(c) = evaluation.median_factor {
         let _ = write!(sentence, " The median factor is {}", factor(c));

@@ -19,13 +19,18 @@ pub fn draw(html: &mut String, runs: &[Run]) {
     let groups = grouped(runs);
     html.push_str("<h2>Side by side</h2>\n<div class=\"card wide\">\n");
     let paper = groups.iter().any(|g| published(g).is_some());
-    html.push_str("<table><tr><th>model</th><th>data</th><th>runs</th><th>test error, %</th>");
+    let several = groups.iter().any(|g| g.data != groups[0].data);
+    html.push_str("<table><tr><th>model</th>");
+    if several {
+        html.push_str("<th>data</th>");
+    }
+    html.push_str("<th>runs</th><th>test error, %</th>");
     if paper {
         html.push_str("<th>the paper</th><th>difference, sd</th>");
     }
     html.push_str("<th>converged</th><th>proved per input</th><th>every input</th><th>factor</th></tr>\n");
     for group in &groups {
-        row(html, group, paper);
+        row(html, group, several, paper);
     }
     html.push_str("</table>\n");
     if paper {
@@ -34,7 +39,7 @@ pub fn draw(html: &mut String, runs: &[Run]) {
     html.push_str("</div>\n");
     let series = |metric: &'static str| -> Vec<Series> {
         let lines = groups.iter().map(|g| Series {
-            name: g.name(groups.iter().any(|other| other.data != g.data)),
+            name: g.name(several),
             points: mean_curve(g, metric),
             stroke: Stroke::Solid,
         });
@@ -47,7 +52,9 @@ pub fn draw(html: &mut String, runs: &[Run]) {
     .into_iter()
     .map(|(title, metric, label, scale)| (title, label, scale, series(metric)))
     .filter(|(.., series)| !series.is_empty())
-    .map(|(title, label, scale, series)| curves::chart(title, ("epoch", Scale::Linear), (label, scale), series))
+    .map(|(title, label, scale, series)| {
+        curves::chart(title, ("epoch", Scale::Linear), (label, scale), series)
+    })
     .collect();
     curves::grid(html, &charts);
 }
@@ -62,7 +69,10 @@ impl Group<'_> {
 fn grouped(runs: &[Run]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for run in runs {
-        match groups.iter_mut().find(|g| g.model == run.model && g.data == run.data && g.runs[0].column == run.column) {
+        match groups
+            .iter_mut()
+            .find(|g| g.model == run.model && g.data == run.data && g.runs[0].column == run.column)
+        {
             Some(group) => group.runs.push(run),
             None => groups.push(Group { model: &run.model, data: &run.data, runs: vec![run] }),
         }
@@ -74,16 +84,14 @@ fn published(group: &Group<'_>) -> Option<&'static crate::paper::Published> {
     group.runs[0].column.and_then(|column| column.published(group.model))
 }
 
-fn row(html: &mut String, group: &Group<'_>, paper: bool) {
+fn row(html: &mut String, group: &Group<'_>, with_data: bool, paper: bool) {
     let evaluations: Vec<_> = group.runs.iter().filter_map(|run| run.evaluation.as_ref()).collect();
     let errors: Vec<f64> = evaluations.iter().map(|e| e.error).collect();
-    let _ = write!(
-        html,
-        "<tr><td>{}</td><td>{}</td><td>{}</td>",
-        escape(group.model),
-        escape(group.data),
-        group.runs.len()
-    );
+    let _ = write!(html, "<tr><td>{}</td>", escape(group.model));
+    if with_data {
+        let _ = write!(html, "<td>{}</td>", escape(group.data));
+    }
+    let _ = write!(html, "<td>{}</td>", group.runs.len());
     if errors.is_empty() {
         html.push_str("<td class=\"muted\">not evaluated</td>");
     } else {

@@ -99,8 +99,7 @@ fn over_epochs(run: &Run, (title, label, scale, lines): &Spec) -> Option<String>
 
 /// One panel as SVG.
 pub fn chart(title: &str, x: (&str, Scale), y: (&str, Scale), series: Vec<Series>) -> String {
-    let panel =
-        Panel { title: title.to_owned(), x: Axis::new(x.0, x.1), y: Axis::new(y.0, y.1), series };
+    let panel = Panel { title: title.to_owned(), x: Axis::new(x.0, x.1), y: Axis::new(y.0, y.1), series };
     Figure { panels: vec![panel] }.to_svg()
 }
 

@@ -61,7 +61,11 @@ fn rounded_down(radius: f64) -> String {
     if radius > 0.0 && radius.is_finite() {
         let unit = 10f64.powi(radius.log10().floor() as i32 - 2);
         let shown = (radius / unit).floor() * unit;
-        if shown < 1e-3 { format!("{shown:.2e}") } else { format!("{shown:.5}").trim_end_matches('0').trim_end_matches('.').to_owned() }
+        if shown < 1e-3 {
+            format!("{shown:.2e}")
+        } else {
+            format!("{shown:.5}").trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
     } else {
         radius.to_string()
     }

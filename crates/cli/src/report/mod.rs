@@ -79,11 +79,8 @@ fn section(html: &mut String, run: &Run) {
     graph::draw(html, run);
     examples::draw(html, run);
     confusion::draw(html, run);
-    let _ = writeln!(
-        html,
-        "<details><summary>config.toml</summary><pre>{}</pre></details>",
-        escape(&run.config)
-    );
+    let _ =
+        writeln!(html, "<details><summary>config.toml</summary><pre>{}</pre></details>", escape(&run.config));
 }
 
 /// `12.3 %` of a share; all and none are told from nearly all and hardly any.

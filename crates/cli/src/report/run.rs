@@ -65,7 +65,8 @@ impl Run {
     pub fn read(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join("config.toml");
         let config = fs::read_to_string(&path).map_err(|why| unreadable(&path, &why))?;
-        let table: toml::Table = config.parse().map_err(|why| Failure::other(format!("{}: {why}", path.display())))?;
+        let table: toml::Table =
+            config.parse().map_err(|why| Failure::other(format!("{}: {why}", path.display())))?;
         let evaluation: Option<Evaluation> = read_json(&folder.join("evaluation.json"))?;
         let text = |keys: &[&str]| find(&table, keys).and_then(toml::Value::as_str).map(str::to_owned);
         let evaluated = |field: fn(&Evaluation) -> &String| {
