@@ -3,10 +3,16 @@
 
 mod chart;
 mod commands;
+mod dataset;
 mod failure;
+mod options;
 mod paper;
+mod pictures;
+mod progress;
+mod recipe;
 mod report;
 mod statistics;
+mod trained;
 mod weights;
 
 use std::process::ExitCode;

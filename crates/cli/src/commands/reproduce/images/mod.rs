@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::{ops::ControlFlow, thread};
 
 use serde_json::Value;
-use subdeq::train::{EvaluationPlan, RunFolder, TrainConfig, train_run};
+use subdeq::train::{EvaluationPlan, RunFolder, RunOptions, TrainConfig, train_run};
 use subdeq::{Cpu, Layout};
 
 use crate::dataset::{self, Dataset};
@@ -217,7 +217,8 @@ fn make(task: &Task, data: &Dataset, threads: usize, machine: Machine) -> Result
     let device = Arc::new(Cpu::<f32>::new(threads).map_err(Failure::other)?);
     let plan = EvaluationPlan { certify: CERTIFIED, threads, ..EvaluationPlan::default() };
     let on = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
-    let evaluation = train_run(&device, &folder, &task.config, &data.parts, &plan, on)
+    let run = RunOptions { evaluation: plan, ..RunOptions::default() };
+    let evaluation = train_run(&device, &folder, &task.config, &data.parts, &run, on)
         .map_err(Failure::other)?
         .ok_or_else(|| Failure::other("was stopped"))?;
     let epochs = folder.read_metrics().map_err(Failure::other)?;
