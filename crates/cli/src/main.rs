@@ -6,9 +6,12 @@ mod commands;
 mod dataset;
 mod failure;
 mod options;
+mod paper;
 mod pictures;
 mod progress;
 mod recipe;
+mod report;
+mod statistics;
 mod trained;
 mod weights;
 
