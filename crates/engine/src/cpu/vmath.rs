@@ -82,7 +82,7 @@ pub(crate) fn tanh<V: Exponent>(x: V) -> V {
     let x2 = x * x;
     let p = polynomial(x2, [1.0, 0.133_797_12, 0.003_494_027_3, 2.058_335_7e-5, 1.331_889_35e-8]);
     let q = polynomial(x2, [1.0, 0.467_130_27, 0.025_871_046, 3.283_081e-4, 7.761_948e-7]);
-    let value = (x * p) / q;
+    let value = (x * p).over(q);
     // Rounding must not push it beyond 1: its derivative 1 - tanh^2 would turn negative.
     V::splat(-1.0).max(V::one().min(value))
 }

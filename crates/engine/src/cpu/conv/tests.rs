@@ -3,7 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::kernel::{Convolution, Scratch};
+use super::kernel::{Convolution, Scratch, Series};
 use super::precision::Accuracy;
 use super::shape::{Geometry, Shape, Stencil, neighbour};
 use super::{forward, input_gradient, weight_gradient};
@@ -82,7 +82,7 @@ fn convolve<T: SimdReal>(isa: Isa, stencil: &Stencil<T>, images: &[T], accuracy:
     let output_len = geometry.shape.output_len();
     let mut out = vec![T::from_f64(f64::NAN); geometry.out_planes * output_len];
     let mut scratch = Scratch::default();
-    convolution.bands(images, accuracy, &mut scratch, &mut band, |first, band| {
+    convolution.bands(images, (accuracy, Series::Alone), &mut scratch, &mut band, |first, band| {
         for (plane, band) in band.chunks_exact(band.len() / geometry.out_planes).enumerate() {
             out[plane * output_len + geometry.output_rows(first)..][..band.len()].copy_from_slice(band);
         }
@@ -163,9 +163,15 @@ fn scratch_memory_can_be_shared_between_geometries() {
             let mut band = vec![0.0; convolution.band_len()];
             let mut out = vec![0.0; shape.output_len()];
             for accuracy in [Accuracy::Fine, Accuracy::Full] {
-                convolution.bands(&image, accuracy, &mut scratch, &mut band, |first, band| {
-                    out[first * width * 8..][..band.len()].copy_from_slice(band);
-                });
+                convolution.bands(
+                    &image,
+                    (accuracy, Series::Alone),
+                    &mut scratch,
+                    &mut band,
+                    |first, band| {
+                        out[first * width * 8..][..band.len()].copy_from_slice(band);
+                    },
+                );
                 assert!(
                     error(&out, &definition(&stencil, &image)) < 1e-5,
                     "{isa:?} {height} x {width} {accuracy:?}"
