@@ -37,7 +37,6 @@ use std::sync::Arc;
 pub use buffer::Buffer;
 pub use conv::{Accuracy, Grade};
 pub use distance::Distance;
-pub use fourier::SplittingFactor;
 pub use isa::Isa;
 pub use ode::OdePlan;
 pub use plan::CpuPlan;

@@ -27,7 +27,7 @@ impl Accuracy {
     const ALL: [Accuracy; 3] = [Accuracy::Coarse, Accuracy::Fine, Accuracy::Full];
 
     /// The relative residual down to which this accuracy can be trusted: ten times the error that it makes in a whole
-    /// state (measured on contractive tanh maps: `1e-3` and `2e-6`).
+    /// state, `1e-3` and `2e-6` at most on the maps that the tests measure.
     fn floor(self) -> f64 {
         match self {
             Self::Coarse => 1e-2,
