@@ -3,7 +3,13 @@
 
 mod chart;
 mod commands;
+mod dataset;
 mod failure;
+mod options;
+mod pictures;
+mod progress;
+mod recipe;
+mod trained;
 mod weights;
 
 use std::process::ExitCode;

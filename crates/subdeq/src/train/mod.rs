@@ -8,11 +8,15 @@
 //! | `metrics.jsonl` | one line per epoch |
 //! | `checkpoint.safetensors` | parameters, optimiser, position: where `resume` continues, bit for bit |
 //! | `model.safetensors` | the parameters with the lowest validation error, with config and certificate in the metadata |
+//! | `evaluation.json` | what that model does on the test images |
 
 mod atomic_file;
 mod checkpoint;
 mod config;
+mod evaluation;
+mod evaluator;
 mod images;
+mod run;
 mod run_folder;
 mod schedule;
 mod trainer;
@@ -20,7 +24,10 @@ mod trainer;
 pub use atomic_file::replace as replace_file;
 pub use checkpoint::{Checkpoint, TensorFile};
 pub use config::{DataConfig, TrainConfig};
+pub use evaluation::{Evaluation, Example, VerdictSummary};
+pub use evaluator::{EvaluationPlan, certified_radii, certify_samples, evaluate_in_full};
 pub use images::{Images, Order};
+pub use run::{EVALUATION, ModelNote, Parts, RunOptions, load_model, train_run};
 pub use run_folder::RunFolder;
 pub use schedule::Cosine;
 pub use trainer::{EpochMetrics, Progress, Running, Trainer, Watch, evaluate, restore};
