@@ -26,8 +26,9 @@ impl Accuracy {
     /// From the roughest on.
     const ALL: [Accuracy; 3] = [Accuracy::Coarse, Accuracy::Fine, Accuracy::Full];
 
-    /// The relative residual down to which this accuracy can be trusted: ten times the error that it makes in a whole
-    /// state, `1e-3` and `2e-6` at most on the maps that the tests measure.
+    /// The relative residual down to which this accuracy can be trusted: about ten times the error that it makes in a whole
+    /// state (measured with AMX on 16 channels as they are initialised: `9.6e-4` and `2.3e-6`; the tests hold it to
+    /// `1.5e-3` and `4e-6`).
     fn floor(self) -> f64 {
         match self {
             Self::Coarse => 1e-2,
