@@ -1,6 +1,7 @@
 //! `subdeq reproduce`: the paper's tables and figures.
 
 mod figure1;
+mod images;
 mod table1;
 mod table2;
 
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::failure::Failure;
+use crate::options::DataDir;
 
 /// Make a table or figure of the paper again; the theory tables stand beside what is true.
 #[derive(clap::Args)]
@@ -21,9 +23,30 @@ pub struct Args {
     /// Seed of weights and inputs.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Threads; 0 means all.
+    /// Threads; 0 means all. Experiments that run side by side (--jobs) have one each if nothing is said.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Runs per cell of a table of experiments.
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// Only these parts of a table of experiments (several with commas): mnist-dense, mnist-conv, cifar10, svhn,
+    /// tiny-imagenet.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Only these models (several with commas) [default: all rows].
+    #[arg(long)]
+    models: Vec<String>,
+    /// Epochs of a training [default: the paper's].
+    #[arg(long)]
+    epochs: Option<usize>,
+    /// Experiments at the same time; 0 means one per core.
     #[arg(long, default_value_t = 0)]
-    threads: usize,
+    jobs: usize,
+    /// Where the run folders of experiments go; one that was begun is continued.
+    #[arg(long, default_value = "runs")]
+    runs: PathBuf,
+    #[command(flatten)]
+    data_dir: DataDir,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -34,13 +57,36 @@ enum What {
     Table2,
     /// Residual per iteration of SubDEQ and MonDEQ, dense and convolutional.
     Figure1,
+    /// Validation accuracy per epoch of the dense MNIST models (an experiment; what was run is not run again).
+    Figure2,
+    /// Test errors on images, and the sound models beside them (an experiment).
+    Table3,
+    /// Test errors of the appendix's models on images (an experiment).
+    Table5,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     match args.what {
         What::Table1 => table1::print(),
         What::Table2 => table2::print()?,
-        What::Figure1 => figure1::run(&args.out, args.seed, args.threads)?,
+        What::Figure1 => figure1::run(&args.out, args.seed, args.threads.unwrap_or(0))?,
+        What::Figure2 => images::figure2(&image_options(args))?,
+        What::Table3 => images::table(images::Table::Three, &image_options(args))?,
+        What::Table5 => images::table(images::Table::Five, &image_options(args))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn image_options(args: &Args) -> images::Options<'_> {
+    images::Options {
+        only: &args.only,
+        models: &args.models,
+        seeds: args.seeds,
+        epochs: args.epochs,
+        out: &args.out,
+        runs: &args.runs,
+        data_dir: args.data_dir.path(),
+        jobs: args.jobs,
+        threads: args.threads.unwrap_or(1),
+    }
 }
