@@ -4,6 +4,7 @@
 mod chart;
 mod commands;
 mod failure;
+mod graph;
 mod weights;
 
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 //! `subdeq reproduce`: the paper's tables and figures.
 
 mod figure1;
+mod graphs;
 mod table1;
 mod table2;
 
@@ -24,6 +25,15 @@ pub struct Args {
     /// Threads; 0 means all.
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Runs per cell of a table of experiments.
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// Only cells with this graph, model or form (several with commas); may be given again to narrow further.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Folder of the data sets [default: SUBDEQ_DATA, else data].
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -34,6 +44,10 @@ enum What {
     Table2,
     /// Residual per iteration of SubDEQ and MonDEQ, dense and convolutional.
     Figure1,
+    /// Accuracy of the graph models (an experiment, run by run; what was run is not run again).
+    Table4,
+    /// The same with the teleport probability chosen on validation nodes (the appendix's table).
+    Table6,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -41,6 +55,18 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         What::Table1 => table1::print(),
         What::Table2 => table2::print()?,
         What::Figure1 => figure1::run(&args.out, args.seed, args.threads)?,
+        What::Table4 => graphs::run(graphs::Table::Four, &graph_options(args))?,
+        What::Table6 => graphs::run(graphs::Table::Six, &graph_options(args))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn graph_options(args: &Args) -> graphs::Options<'_> {
+    graphs::Options {
+        only: &args.only,
+        seeds: args.seeds,
+        out: &args.out,
+        data_dir: args.data_dir.as_deref(),
+        threads: args.threads,
+    }
 }

@@ -1,0 +1,77 @@
+//! The table beside the paper's.
+
+use std::fmt::Write;
+
+use super::ledger::{Ledger, Record};
+use super::{Form, Table, chosen_teleport, key, paper};
+
+/// Deviations within which a mean counts as the paper's.
+const WITHIN: f64 = 2.0;
+
+/// The whole table; cells that were not run are left empty.
+pub fn table(table: Table, ledger: &Ledger, seeds: u64) -> String {
+    let mut text = format!(
+        "Test accuracy in %, mean ± standard deviation of {seeds} runs; in brackets the difference to the paper's mean in \
+         the paper's standard deviations.\n\n\
+         | graph | model | paper | as released | equilibrium | proved factor | remarks |\n|---|---|---|---|---|---|---|\n"
+    );
+    for &(graph, model, mean, deviation) in table.cells() {
+        let _ = write!(text, "| {} | `{model}` | {mean:.2} ± {deviation:.2} ", paper::title(graph));
+        let mut remarks = Vec::new();
+        let mut factor = None;
+        for form in Form::ALL {
+            let Some(cell) = Summary::of(table, ledger, graph, model, form, seeds) else {
+                text.push_str("| ");
+                continue;
+            };
+            let gap = (cell.mean - mean) / deviation;
+            let _ = write!(text, "| {:.2} ± {:.2} ({gap:+.1}) ", cell.mean, cell.deviation);
+            if gap < -WITHIN {
+                remarks.push(format!("{} lower", form.name()));
+            } else if gap > WITHIN {
+                remarks.push(format!("{} better", form.name()));
+            }
+            if table == Table::Six {
+                remarks.push(format!("{} t = {}", form.name(), cell.teleport));
+            }
+            if cell.converged < 1.0 {
+                remarks.push(format!("{:.1} % of epochs at the iteration limit", 100.0 * (1.0 - cell.converged)));
+            }
+            if form == Form::Paper {
+                factor = cell.factor;
+            }
+        }
+        let factor = factor.map_or(String::new(), |factor| format!("{factor:.4}"));
+        let _ = writeln!(text, "| {factor} | {} |", remarks.join("; "));
+    }
+    text
+}
+
+/// A cell.
+struct Summary {
+    teleport: f64,
+    mean: f64,
+    deviation: f64,
+    converged: f64,
+    factor: Option<f64>,
+}
+
+impl Summary {
+    /// The cell, if all its runs are there.
+    fn of(table: Table, ledger: &Ledger, graph: &str, model: &str, form: Form, seeds: u64) -> Option<Summary> {
+        let teleport = chosen_teleport(table, ledger, graph, model, form)?;
+        let runs: Option<Vec<&Record>> =
+            (0..seeds).map(|seed| ledger.find(&key(graph, model, form, teleport, seed))).collect();
+        let runs = runs.filter(|runs| !runs.is_empty())?;
+        let count = runs.len() as f64;
+        let mean = runs.iter().map(|run| run.accuracy).sum::<f64>() / count;
+        let squares: f64 = runs.iter().map(|run| (run.accuracy - mean).powi(2)).sum();
+        Some(Summary {
+            teleport,
+            mean,
+            deviation: (squares / (count - 1.0).max(1.0)).sqrt(),
+            converged: runs.iter().map(|run| run.converged).sum::<f64>() / count,
+            factor: runs[0].factor,
+        })
+    }
+}
