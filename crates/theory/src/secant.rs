@@ -158,7 +158,8 @@ mod tests {
             for k in -2000..=2000 {
                 let t = f64::from(k) / 2000.0;
                 for w in [on.lo + (on.hi - on.lo) * t.abs(), a * t] {
-                    if (w - a).abs() > 1e-6 && on.lo <= w && w <= on.hi {
+                    let w = w.clamp(on.lo, on.hi);
+                    if (w - a).abs() > 1e-6 {
                         steepest = steepest.max((s.value(a) - s.value(w)) / (a - w));
                     }
                 }

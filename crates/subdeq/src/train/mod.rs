@@ -8,10 +8,12 @@
 //! | `metrics.jsonl` | one line per epoch |
 //! | `checkpoint.safetensors` | parameters, optimiser, position: where `resume` continues, bit for bit |
 //! | `model.safetensors` | the parameters with the lowest validation error, with config and certificate in the metadata |
+//! | `evaluation.json` | what that model does on the test images |
 
 mod atomic_file;
 mod checkpoint;
 mod config;
+mod evaluation;
 mod images;
 mod run_folder;
 mod schedule;
@@ -20,6 +22,7 @@ mod trainer;
 pub use atomic_file::replace as replace_file;
 pub use checkpoint::{Checkpoint, TensorFile};
 pub use config::{DataConfig, TrainConfig};
+pub use evaluation::{Evaluation, Example, VerdictSummary};
 pub use images::{Images, Order};
 pub use run_folder::RunFolder;
 pub use schedule::Cosine;
