@@ -1,5 +1,8 @@
-//! Graphs for the program: from a data set's name to what the library trains on.
+//! Graphs for the program: from a data set's name to what the library trains on, and runs of it.
 
+mod drawing;
+mod layout;
 mod problem;
 
+pub use drawing::{DRAWING, Drawing};
 pub use problem::Graph;

@@ -5,6 +5,7 @@ use subdeq_engine::cpu::graph::{
 };
 use subdeq_engine::{Cpu, Measure, Outcome, SampleReport, Scope, Solver, Stopping};
 
+use super::trainer::Softmax;
 use super::{GraphCertificate, GraphMode, GraphModel, GraphProblem, GraphSolver, InjectionBound};
 use crate::{Error, Result};
 
@@ -36,6 +37,13 @@ impl Prediction {
     pub fn accuracy(&self, labels: &[u32], nodes: &[u32]) -> f64 {
         let hits = nodes.iter().filter(|&&node| self.classes[node as usize] == labels[node as usize]).count();
         hits as f64 / nodes.len().max(1) as f64
+    }
+
+    /// The probability that the model gives to the class it chose for a node.
+    #[must_use]
+    pub fn probability(&self, node: usize) -> f64 {
+        let channels = self.state.len() / self.classes.len();
+        Softmax::of(&self.state[node * channels..][..channels]).probability(self.classes[node] as usize)
     }
 }
 

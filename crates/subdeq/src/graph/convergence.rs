@@ -122,9 +122,7 @@ impl MetricOf {
         let entries = |node: usize| x.row(node).iter().zip(y.row(node));
         let nodes = 0..x.nodes();
         match self {
-            MetricOf::Frobenius => {
-                nodes.flat_map(entries).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt()
-            }
+            MetricOf::Frobenius => nodes.flat_map(entries).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt(),
             MetricOf::Thompson => {
                 nodes.flat_map(entries).map(|(x, y)| (x / y).ln().abs()).fold(0.0, f64::max)
             }

@@ -1,5 +1,7 @@
 //! A training on a whole graph in progress: one epoch after the other, which can be put aside and taken up again.
 
+use std::time::Instant;
+
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -75,6 +77,7 @@ pub struct GraphTrainer<'a> {
     epoch: usize,
     best: BestEpoch,
     best_weights: Encoder<f32>,
+    seconds: [f64; 2],
 }
 
 /// Names of a network's arrays in files.
@@ -106,6 +109,7 @@ impl<'a> GraphTrainer<'a> {
             state_gradient: NodeMatrix::zeros(problem.nodes(), classes),
             epoch: 0,
             best: BestEpoch::default(),
+            seconds: [0.0; 2],
         })
     }
 
@@ -155,7 +159,9 @@ impl<'a> GraphTrainer<'a> {
             return Ok(None);
         }
         let epoch = self.epoch + 1;
+        let clock = Instant::now();
         let step = self.step(epoch as u64)?;
+        let trained = clock.elapsed();
         let evaluated = self.passes.forward(self.problem, &self.weights, None)?;
         let validation = self.right(&self.split.validation);
         if validation >= self.best.validation {
@@ -163,6 +169,7 @@ impl<'a> GraphTrainer<'a> {
             self.best_weights.clone_from(&self.weights);
         }
         self.epoch = epoch;
+        self.seconds = [trained, clock.elapsed() - trained].map(|time| time.as_secs_f64());
         let reports = [step.solve, step.adjoint, evaluated];
         Ok(Some(GraphEpoch {
             epoch,
@@ -176,10 +183,22 @@ impl<'a> GraphTrainer<'a> {
         }))
     }
 
+    /// Epochs completed.
+    #[must_use]
+    pub fn epochs_completed(&self) -> usize {
+        self.epoch
+    }
+
     /// Whether [`GraphTrainer::next_epoch`] has nothing left to do.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.epoch >= self.config.epochs || self.epoch - self.best.epoch > self.config.patience
+    }
+
+    /// Wall-clock seconds of the last epoch's training step and of its evaluation.
+    #[must_use]
+    pub fn seconds(&self) -> [f64; 2] {
+        self.seconds
     }
 
     /// Mean cross-entropy of the validation nodes at the last epoch's evaluation.
@@ -325,25 +344,25 @@ fn first_weights(features: usize, hidden: usize, classes: usize, seed: u64) -> E
 }
 
 /// The softmax of one node's state, in f64.
-struct Softmax<'a> {
+pub(super) struct Softmax<'a> {
     row: &'a [f32],
     top: f64,
     total: f64,
 }
 
 impl<'a> Softmax<'a> {
-    fn of(row: &'a [f32]) -> Self {
+    pub fn of(row: &'a [f32]) -> Self {
         let top = row.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b.into()));
         let total = row.iter().map(|&z| (f64::from(z) - top).exp()).sum();
         Self { row, top, total }
     }
 
-    fn probability(&self, class: usize) -> f64 {
+    pub fn probability(&self, class: usize) -> f64 {
         (f64::from(self.row[class]) - self.top).exp() / self.total
     }
 
     /// `-ln probability`.
-    fn surprise(&self, class: usize) -> f64 {
+    pub fn surprise(&self, class: usize) -> f64 {
         self.total.ln() - (f64::from(self.row[class]) - self.top)
     }
 }

@@ -141,7 +141,7 @@ impl<D: Network<f32>> Trainer<D> {
         config.check()?;
         let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
         let mut model = Classifier::new(device, config.model.clone(), &mut rng)?;
-        let (at, best) = match folder.read_checkpoint()? {
+        let (at, best) = match folder.read_checkpoint::<Checkpoint>()? {
             None => (
                 Checkpoint {
                     epoch: 0,

@@ -52,6 +52,12 @@ pub struct Record {
     pub verdict: String,
     /// The proved contraction factor.
     pub factor: Option<f64>,
+    /// The metric of that factor.
+    pub metric: Option<String>,
+    /// Iterations to a distance of [`super::DISTANCE`] from the solution of the trained model: promised, and counted.
+    pub promised: Option<u64>,
+    /// The same, counted.
+    pub measured: Option<u64>,
 }
 
 /// The runs of one table.

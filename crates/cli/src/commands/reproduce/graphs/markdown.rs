@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::ledger::{Ledger, Record};
-use super::{Form, Table, chosen_teleport, key, paper};
+use super::{DISTANCE, Form, Table, chosen_teleport, key, paper};
 
 /// Deviations within which a mean counts as the paper's.
 const WITHIN: f64 = 2.0;
@@ -35,7 +35,10 @@ pub fn table(table: Table, ledger: &Ledger, seeds: u64) -> String {
                 remarks.push(format!("{} t = {}", form.name(), cell.teleport));
             }
             if cell.converged < 1.0 {
-                remarks.push(format!("{:.1} % of epochs at the iteration limit", 100.0 * (1.0 - cell.converged)));
+                remarks.push(format!(
+                    "{:.1} % of epochs at the iteration limit",
+                    100.0 * (1.0 - cell.converged)
+                ));
             }
             if form == Form::Paper {
                 factor = cell.factor;
@@ -45,6 +48,51 @@ pub fn table(table: Table, ledger: &Ledger, seeds: u64) -> String {
         let _ = writeln!(text, "| {factor} | {} |", remarks.join("; "));
     }
     text
+}
+
+/// Factor, promised and counted iterations of the equilibrium forms.
+pub fn certificates(table: Table, ledger: &Ledger, seeds: u64) -> String {
+    let mut text = format!(
+        "Iterations of `Z <- F(Z)` from `F(0)` until the trained model's state is within {DISTANCE:e} of its solution, in the \
+         certificate's metric (relative to the solution in the 2-norm): promised beforehand, and counted; the most of \
+         {seeds} runs. Training solves stop at a relative residual of 1e-6 (`appnp`: conjugate gradients).\n\n\
+         | graph | model | metric | proved factor | promised | counted | most in a training solve, adjoint |\n\
+         |---|---|---|---|---|---|---|\n"
+    );
+    for &(graph, model, ..) in table.cells() {
+        let Some(runs) = runs(table, ledger, graph, model, Form::Paper, seeds) else { continue };
+        let most = |count: fn(&Record) -> Option<u64>| {
+            let most = runs.iter().filter_map(|run| count(run)).max();
+            most.map_or("-".to_owned(), |most| most.to_string())
+        };
+        let _ = writeln!(
+            text,
+            "| {} | `{model}` | {} | {} | {} | {} | {}, {} |",
+            paper::title(graph),
+            runs[0].metric.as_deref().unwrap_or("-"),
+            runs[0].factor.map_or("-".to_owned(), |factor| format!("{factor:.6}")),
+            most(|run| run.promised),
+            most(|run| run.measured),
+            most(|run| Some(run.iterations[0].into())),
+            most(|run| Some(run.iterations[1].into())),
+        );
+    }
+    text
+}
+
+/// The runs of a cell, if all are there.
+fn runs<'a>(
+    table: Table,
+    ledger: &'a Ledger,
+    graph: &str,
+    model: &str,
+    form: Form,
+    seeds: u64,
+) -> Option<Vec<&'a Record>> {
+    let teleport = chosen_teleport(table, ledger, graph, model, form)?;
+    let runs: Option<Vec<&Record>> =
+        (0..seeds).map(|seed| ledger.find(&key(graph, model, form, teleport, seed))).collect();
+    runs.filter(|runs| !runs.is_empty())
 }
 
 /// A cell.
@@ -58,16 +106,20 @@ struct Summary {
 
 impl Summary {
     /// The cell, if all its runs are there.
-    fn of(table: Table, ledger: &Ledger, graph: &str, model: &str, form: Form, seeds: u64) -> Option<Summary> {
-        let teleport = chosen_teleport(table, ledger, graph, model, form)?;
-        let runs: Option<Vec<&Record>> =
-            (0..seeds).map(|seed| ledger.find(&key(graph, model, form, teleport, seed))).collect();
-        let runs = runs.filter(|runs| !runs.is_empty())?;
+    fn of(
+        table: Table,
+        ledger: &Ledger,
+        graph: &str,
+        model: &str,
+        form: Form,
+        seeds: u64,
+    ) -> Option<Summary> {
+        let runs = runs(table, ledger, graph, model, form, seeds)?;
         let count = runs.len() as f64;
         let mean = runs.iter().map(|run| run.accuracy).sum::<f64>() / count;
         let squares: f64 = runs.iter().map(|run| (run.accuracy - mean).powi(2)).sum();
         Some(Summary {
-            teleport,
+            teleport: runs[0].key.teleport,
             mean,
             deviation: (squares / (count - 1.0).max(1.0)).sqrt(),
             converged: runs.iter().map(|run| run.converged).sum::<f64>() / count,

@@ -11,6 +11,7 @@ mod paper;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use subdeq::Verdict;
 use subdeq::graph::{GraphConfig, GraphModel, train_graph};
 use subdeq_data::graph::GraphSplitRule;
 
@@ -18,6 +19,9 @@ use crate::failure::Failure;
 use crate::graph::Graph;
 use ledger::{Key, Ledger, Record};
 use paper::Cell;
+
+/// Distance to the solution for which promised and counted iterations are compared.
+const DISTANCE: f64 = 1e-6;
 
 /// Which of the two tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +69,9 @@ pub struct Options<'a> {
 
 impl Options<'_> {
     fn wants(&self, graph: &str, model: &str, form: Form) -> bool {
-        self.only.iter().all(|words| {
-            words.split(',').any(|word| word == graph || word == model || word == form.name())
-        })
+        self.only
+            .iter()
+            .all(|words| words.split(',').any(|word| word == graph || word == model || word == form.name()))
     }
 }
 
@@ -118,7 +122,9 @@ pub fn run(table: Table, options: &Options<'_>) -> Result<(), Failure> {
             }
         }
     }
-    let text = markdown::table(table, &ledger, options.seeds);
+    let text = markdown::table(table, &ledger, options.seeds)
+        + "\n"
+        + &markdown::certificates(table, &ledger, options.seeds);
     let path = options.out.join(format!("{}.md", table.name()));
     std::fs::create_dir_all(options.out)
         .and_then(|()| std::fs::write(&path, &text))
@@ -183,13 +189,21 @@ impl Bench<'_, '_> {
         let model = self.table.model(key.form, &key.model, key.teleport)?;
         let rule = self.table.split_rule(key.form);
         let split = graph.split(rule, key.seed)?;
-        let config =
-            GraphConfig { seed: key.seed, threads: self.options.threads, ..GraphConfig::new(model) };
+        let config = GraphConfig { seed: key.seed, threads: self.options.threads, ..GraphConfig::new(model) };
         let run = train_graph(&graph.problem, &split, &config, |_| ()).map_err(Failure::other)?;
-        let converged = run.epochs.iter().filter(|epoch| epoch.converged).count();
-        let most = |count: fn(&subdeq::graph::GraphEpoch) -> u32| {
-            run.epochs.iter().map(count).max().unwrap_or(0)
+        let convergence = match key.form {
+            Form::Release => None,
+            Form::Paper => {
+                Some(run.classifier.convergence(&graph.problem, DISTANCE).map_err(Failure::other)?)
+            }
         };
+        let metric = match &run.certificate.verdict {
+            Verdict::Proven { metric, .. } => Some(metric.name().to_owned()),
+            _ => None,
+        };
+        let converged = run.epochs.iter().filter(|epoch| epoch.converged).count();
+        let most =
+            |count: fn(&subdeq::graph::GraphEpoch) -> u32| run.epochs.iter().map(count).max().unwrap_or(0);
         let record = Record {
             split: rule,
             nodes: [split.train.len(), split.validation.len(), split.test.len()],
@@ -202,6 +216,9 @@ impl Bench<'_, '_> {
             converged: converged as f64 / run.epochs.len() as f64,
             verdict: run.certificate.verdict.name().to_owned(),
             factor: run.certificate.factor(),
+            metric,
+            promised: convergence.as_ref().and_then(|convergence| convergence.promised),
+            measured: convergence.map(|convergence| convergence.measured),
             key,
         };
         eprintln!(
