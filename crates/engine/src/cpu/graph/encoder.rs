@@ -330,11 +330,11 @@ impl<T: SimdReal> Kept<T> {
     fn select(&mut self, dropout: Dropout, row: usize, columns: &[u32], values: &[T]) -> (&[u32], &[T]) {
         dropout.hash_row(row as u32, columns, &mut self.hashes);
         let mut kept = 0;
-        for ((&column, &value), &hash) in columns.iter().zip(values).zip(&self.hashes) {
+        for k in 0..columns.len().min(values.len()).min(BLOCK) {
             // Written in any case, kept by moving on: no branch that could be guessed wrong.
-            self.columns[kept] = column;
-            self.values[kept] = value;
-            kept += usize::from(dropout.keeps_hash(hash));
+            self.columns[kept] = columns[k];
+            self.values[kept] = values[k];
+            kept += usize::from(dropout.keeps_hash(self.hashes[k]));
         }
         (&self.columns[..kept], &self.values[..kept])
     }
@@ -590,7 +590,10 @@ unsafe fn scatter_block<V: Lanes, const B: usize>(
     for (b, vector) in vectors.iter_mut().enumerate() {
         *vector = V::load(&row[b * V::N..]);
     }
-    for (&column, &value) in columns.iter().zip(values) {
+    // Counted by hand, as in `Gathered::block`.
+    for k in 0..columns.len().min(values.len()) {
+        // SAFETY: `k` is below both lengths.
+        let (column, value) = unsafe { (*columns.get_unchecked(k), *values.get_unchecked(k)) };
         let start = column as usize * stride + at;
         debug_assert!(start + B * V::N <= gradient.len());
         // SAFETY: the caller's promise.
