@@ -3,8 +3,14 @@
 
 mod chart;
 mod commands;
+mod dataset;
 mod failure;
 mod graph;
+mod options;
+mod pictures;
+mod progress;
+mod recipe;
+mod trained;
 mod weights;
 
 use std::process::ExitCode;

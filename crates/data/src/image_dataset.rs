@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::archive;
+use crate::cache::{self, Loaded};
 use crate::cifar;
 use crate::csv::Table;
 use crate::data_dir;
@@ -274,8 +275,6 @@ enum Layout {
     Archive(PathBuf),
 }
 
-type Loaded = (ImageSet, ImageSet, Option<Vec<String>>);
-
 impl Layout {
     fn detect(folder: &Path) -> Result<Self> {
         let has = |name: &str| folder.join(name).exists();
@@ -328,15 +327,17 @@ impl Layout {
             Layout::Idx => Ok((idx_part(folder, "train")?, idx_part(folder, "t10k")?, None)),
             Layout::CifarBinary(folder) => cifar_binary(folder),
             Layout::CifarArchive(path) => cifar_archive(path),
-            Layout::CifarSheets => cifar_sheets(folder),
+            Layout::CifarSheets => cache::decoded(&sheet_files(folder)?, || cifar_sheets(folder)),
             Layout::SvhnMatlab => Ok((svhn_matlab(folder, "train")?, svhn_matlab(folder, "test")?, None)),
-            Layout::SvhnSheets => Ok((svhn_sheets(folder, "train")?, svhn_sheets(folder, "test")?, None)),
+            Layout::SvhnSheets => cache::decoded(&sheet_files(folder)?, || {
+                Ok((svhn_sheets(folder, "train")?, svhn_sheets(folder, "test")?, None))
+            }),
             Layout::Npz(path) => npz(path),
             Layout::Csv => csv(folder),
             Layout::Folder(path) => image_folder::read(path).map(|f| (f.train, f.test, Some(f.class_names))),
-            Layout::Archive(path) => {
+            Layout::Archive(path) => cache::decoded(std::slice::from_ref(path), || {
                 image_folder::read_archive(path).map(|f| (f.train, f.test, Some(f.class_names)))
-            }
+            }),
         }
     }
 }
@@ -456,6 +457,20 @@ fn sheets(folder: &Path, names: impl Iterator<Item = String>, labels: Vec<u32>) 
     }
     let shape = [3, cifar::SIDE, cifar::SIDE];
     ImageSet::new(&folder.display().to_string(), images, shape, 255, labels, cifar::CLASSES)
+}
+
+/// Everything that decoded sheets depend on: the sheets, their labels and the class names.
+fn sheet_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(DataError::io("list", folder))? {
+        let path = entry.map_err(DataError::io("list", folder))?.path();
+        let name = path.to_string_lossy();
+        if [".jxl", "_labels.u8", "batches.meta.txt"].iter().any(|end| name.ends_with(end)) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 fn cifar_sheets(folder: &Path) -> Result<Loaded> {

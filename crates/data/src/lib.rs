@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
+pub mod cache;
 pub mod checksum;
 pub mod cifar;
 pub mod csv;

@@ -6,11 +6,13 @@ use rand::Rng;
 use subdeq_engine::{Cpu, Map, Measure, Network, Operator, Outcome, Padding, Real, SampleReport, Start};
 use subdeq_theory::certificate::{Certificate, Evidence, Metric, Scope, Verdict};
 use subdeq_theory::certify::Certifier;
+use subdeq_theory::map::MapSpec;
 
 use crate::builder::{EquilibriumBuilder, Plan};
 use crate::error_bound::ExactMap;
 use crate::map::Architecture;
-use crate::parametrisation::Peak;
+use crate::parallel::in_parallel;
+use crate::parametrisation::{Parametrisation, Peak};
 use crate::solution::require_converged;
 use crate::solver::{Rule, Solver};
 use crate::{Adjoint, Error, ErrorBound, Result, Solution, Stopping, theory};
@@ -217,6 +219,11 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
     pub fn weights(&mut self) -> Result<&[Vec<T>]> {
         self.refresh()?;
         Ok(&self.weights.host)
+    }
+
+    /// The value that every entry of the iteration starts with.
+    pub fn start(&self) -> f64 {
+        self.start
     }
 
     /// The step of the splitting solvers, once it is chosen.
@@ -539,23 +546,12 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
     /// As [`Equilibrium::solve`].
     pub fn solve_from(&mut self, y: &[T], start: Option<&[T]>) -> Result<Solution<T>> {
         let batch = self.batch_of(y)?;
-        let states = batch * self.map.operator.state_len();
         self.reserve(batch)?;
         let injection = self.device.upload(y);
         match start {
             None => self.forward(batch, &injection)?,
             Some(start) => {
-                if start.len() != states {
-                    return Err(Error::invalid(format!(
-                        "{} numbers to start {states} states from",
-                        start.len()
-                    )));
-                }
-                if let Some(ws) = &mut self.workspace {
-                    let mut padded = start.to_vec();
-                    padded.resize(ws.capacity * self.map.operator.state_len(), T::ZERO);
-                    self.device.write(&mut ws.z, &padded)?;
-                }
+                self.set_states(batch, start)?;
                 self.forward_warm(batch, &injection)?;
             }
         }
@@ -572,6 +568,31 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
             }
         }
         Ok(Solution { z, samples })
+    }
+
+    /// The relative residual after each iteration of the layer's solver, for each injection in `y`: until every sample is
+    /// below `floor`, at most `limit` iterations.
+    ///
+    /// # Errors
+    /// As [`Equilibrium::solve`].
+    pub fn residual_curves(&mut self, y: &[T], floor: f64, limit: usize) -> Result<Vec<Vec<f64>>> {
+        let batch = self.batch_of(y)?;
+        let injection = self.device.upload(y);
+        let stopping = self.stopping;
+        let mut curves = vec![Vec::new(); batch];
+        for iterations in 1..=limit {
+            self.stopping = Stopping::relative(0.0).max_iterations(iterations);
+            let ended = self.forward(batch, &injection);
+            self.stopping = stopping;
+            ended?;
+            for (curve, report) in curves.iter_mut().zip(self.reports()) {
+                curve.push(report.residual);
+            }
+            if curves.iter().all(|curve| curve.last().is_some_and(|&r| r <= floor)) {
+                break;
+            }
+        }
+        Ok(curves)
     }
 
     /// `F(z; y)`, one application.
@@ -594,7 +615,27 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         Ok(out)
     }
 
-    fn read_states(&self, batch: usize) -> Result<Vec<T>> {
+    /// Puts states there, for [`Equilibrium::forward_warm`] to start from.
+    ///
+    /// # Errors
+    /// Another length than that of `batch` states, or numbers that are not finite.
+    pub fn set_states(&mut self, batch: usize, states: &[T]) -> Result<()> {
+        let expected = batch * self.map.operator.state_len();
+        if states.len() != expected {
+            return Err(Error::invalid(format!("{} numbers to start {expected} states from", states.len())));
+        }
+        self.reserve(batch)?;
+        if let Some(ws) = &mut self.workspace {
+            self.device.write_finite("the states to start from", &mut ws.z, states)?;
+        }
+        Ok(())
+    }
+
+    /// The states of the last batch, sample after sample.
+    ///
+    /// # Errors
+    /// A device that cannot be read.
+    pub fn read_states(&self, batch: usize) -> Result<Vec<T>> {
         let len = self.map.operator.state_len();
         let Some(ws) = &self.workspace else { return Ok(Vec::new()) };
         let mut z = vec![T::ZERO; ws.capacity * len];
@@ -646,22 +687,69 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
     /// # Errors
     /// Parameters that are not finite or an injection that does not fit.
     pub fn certify(&mut self, scope: Scope) -> Result<Certificate> {
+        let (spec, operator) = self.theory()?;
+        let on = &self.map.operator;
+        let certified = match &scope {
+            Scope::AllInputs => self.certifier.all_inputs(&spec, &operator),
+            Scope::InputSet { ymax } => self.certifier.input_set(&spec, &operator, &theory::state(on, ymax)),
+            Scope::Sample { y } => self.certifier.sample(&spec, &operator, &theory::state(on, y)),
+        };
+        certified.map_err(|error| Error::invalid(error.to_string()))
+    }
+
+    /// Whether [`Equilibrium::prove`] takes less time than a few batches: dense layers of moderate width, and
+    /// convolutions whose form alone is the proof.
+    pub fn proves_quickly(&self) -> bool {
+        match self.map.operator {
+            Operator::Dense { n } => n <= 256,
+            Operator::Conv { .. } => {
+                let free = self.architecture.parametrisation == Parametrisation::Free;
+                !free && !self.architecture.is_monotone()
+            }
+        }
+    }
+
+    /// A proof for all inputs if there is a quick one; refutations are not searched for.
+    ///
+    /// # Errors
+    /// Parameters that are not finite.
+    pub fn prove(&mut self) -> Result<Certificate> {
+        let (spec, operator) = self.theory()?;
+        let certified = Certifier::proofs_only().all_inputs(&spec, &operator);
+        certified.map_err(|error| Error::invalid(error.to_string()))
+    }
+
+    /// The verdicts for the injections in `y`, one by one, by `threads` threads (0: as many as the machine has).
+    ///
+    /// # Errors
+    /// Parameters that are not finite or a length that does not fit.
+    pub fn certify_samples(&mut self, y: &[T], threads: usize) -> Result<Vec<Certificate>> {
+        self.batch_of(y)?;
+        let (spec, operator) = self.theory()?;
+        let on = &self.map.operator;
+        let samples: Vec<&[T]> = y.chunks_exact(self.map.injection_len()).collect();
+        let one = |y: &[T]| {
+            let y: Vec<f64> = y.iter().map(|y| y.to_f64()).collect();
+            // A certifier of its own: what is found does not depend on what was looked at before.
+            Certifier::new().sample(&spec, &operator, &theory::state(on, &y))
+        };
+        in_parallel(threads, &samples, one)
+            .into_iter()
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|error| Error::invalid(error.to_string()))
+    }
+
+    /// The map and the weights as the theory reads them.
+    fn theory(&mut self) -> Result<(MapSpec, subdeq_theory::operator::Operator)> {
         self.refresh()?;
         let on = self.map.operator;
-        let spec = theory::map_spec(&self.architecture, theory::layout(&on));
         let host = self.weights_f64();
         // The theory reads both signs of a split off one matrix.
         let joined: Vec<f64> = match host.len() {
             1 => host[0].clone(),
             _ => host[0].iter().zip(&host[1]).map(|(p, n)| p - n).collect(),
         };
-        let operator = theory::operator(&on, &joined)?;
-        let certified = match &scope {
-            Scope::AllInputs => self.certifier.all_inputs(&spec, &operator),
-            Scope::InputSet { ymax } => self.certifier.input_set(&spec, &operator, &theory::state(&on, ymax)),
-            Scope::Sample { y } => self.certifier.sample(&spec, &operator, &theory::state(&on, y)),
-        };
-        certified.map_err(|error| Error::invalid(error.to_string()))
+        Ok((theory::map_spec(&self.architecture, theory::layout(&on)), theory::operator(&on, &joined)?))
     }
 
     fn weights_f64(&self) -> Vec<Vec<f64>> {

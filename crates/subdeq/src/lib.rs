@@ -32,6 +32,7 @@ mod init;
 pub mod map;
 pub mod model;
 mod ode;
+mod parallel;
 mod parametrisation;
 mod solution;
 mod solver;

@@ -7,12 +7,15 @@ use serde_json::{Value, json};
 use subdeq::subdeq_theory::activation::Activation;
 use subdeq::subdeq_theory::bounds::Contraction;
 use subdeq::subdeq_theory::by_form::weak_degree;
-use subdeq::subdeq_theory::certificate::{Certificate, Verdict};
+use subdeq::subdeq_theory::certificate::{Certificate, Scope, Verdict};
 use subdeq::subdeq_theory::certify::{Certifier, CertifyError};
 use subdeq::subdeq_theory::map::{Form, Layout, MapSpec, Overrides, PNorm, SignStructure};
 use subdeq::subdeq_theory::operator::{Operator, Padding};
+use subdeq::train::certify_samples;
 
 use crate::failure::Failure;
+use crate::options::{DataDir, Threads};
+use crate::trained;
 use crate::weights::{Array, position};
 
 /// The image side of a convolution that neither --side nor the injection tells.
@@ -20,10 +23,16 @@ const DEFAULT_SIDE: usize = 32;
 
 /// Say whether a layer has exactly one fixed point: proven, refuted or unproven.
 ///
-/// Without --weights, weights that come with the program are taken. Exit status: 0 proven, 10 unproven, 11 refuted, 2
-/// bad usage, 1 any other error.
+/// Of a trained model (RUN), of weights in a file (--weights), or of weights that come with the program. Exit status: 0
+/// proven, 10 unproven, 11 refuted, 2 bad usage, 1 any other error.
 #[derive(clap::Args)]
 pub struct Args {
+    /// The folder of a run, to certify its model.
+    #[arg(conflicts_with_all = ["weights", "map", "activation", "shift", "power", "norm", "teleport", "side"])]
+    run: Option<PathBuf>,
+    /// Look at so many of the run's test inputs one by one.
+    #[arg(long, requires = "run", value_name = "N")]
+    samples: Option<usize>,
     /// W as .npy or .safetensors, f32 or f64: n x n (dense, graph) or c x c x 3 x 3 (convolution).
     #[arg(long)]
     weights: Option<PathBuf>,
@@ -57,9 +66,16 @@ pub struct Args {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    data_dir: DataDir,
+    #[command(flatten)]
+    threads: Threads,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(run) = &args.run {
+        return certify_run(args, run);
+    }
     let (Some(name), weights) = (&args.map, &args.weights) else {
         return match args.weights {
             Some(_) => Err(Failure::usage("--weights needs a --map, for example --map subdeq-tanh")),
@@ -92,12 +108,29 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             Report::samples(certificates)
         }
     };
-    if args.json {
-        println!("{}", report.json());
+    report.tell(args.json)
+}
+
+/// The verdict about a trained model: for all inputs, and one by one if asked for.
+fn certify_run(args: &Args, run: &Path) -> Result<ExitCode, Failure> {
+    let (mut model, note) = trained::load(run, args.threads)?;
+    let name = note.config.model.core.name();
+    let layer = model.equilibrium().ok_or_else(|| {
+        Failure::other(format!("`{name}` has no fixed point, so there is nothing to certify"))
+    })?;
+    let all = layer.certify(Scope::AllInputs).map_err(Failure::other)?;
+    let Some(count) = args.samples else { return Report::all_inputs(all).tell(args.json) };
+    let (test, _) = trained::test_images(&note.config, None, args.data_dir.path())?;
+    let certificates = if all.verdict.is_proven() {
+        // What holds for every input holds for each.
+        vec![all.clone(); count.min(test.len())]
     } else {
-        report.print();
+        certify_samples(&mut model, &test, count, args.threads.count()).map_err(Failure::other)?
+    };
+    if certificates.is_empty() {
+        return Err(Failure::usage("--samples must be at least 1"));
     }
-    Ok(report.exit_code())
+    Report { certificates, all_inputs: Some(all), about_samples: true }.tell(args.json)
 }
 
 fn refuse(source: &str, why: &CertifyError) -> Failure {
@@ -244,16 +277,28 @@ fn rows<'a>(
 /// The verdict over all inputs or over several samples.
 struct Report {
     certificates: Vec<Certificate>,
-    all_inputs: bool,
+    about_samples: bool,
+    /// The verdict for all inputs, beside those for samples.
+    all_inputs: Option<Certificate>,
 }
 
 impl Report {
     fn all_inputs(certificate: Certificate) -> Report {
-        Report { certificates: vec![certificate], all_inputs: true }
+        Report { certificates: vec![certificate], about_samples: false, all_inputs: None }
     }
 
     fn samples(certificates: Vec<Certificate>) -> Report {
-        Report { certificates, all_inputs: false }
+        Report { certificates, about_samples: true, all_inputs: None }
+    }
+
+    /// Prints it; the exit status of the program.
+    fn tell(&self, as_json: bool) -> Result<ExitCode, Failure> {
+        if as_json {
+            println!("{}", self.json());
+        } else {
+            self.print();
+        }
+        Ok(self.exit_code())
     }
 
     /// One refuted sample refutes, one unproven one leaves all unproven.
@@ -277,12 +322,17 @@ impl Report {
     }
 
     fn print(&self) {
-        if self.all_inputs {
+        if !self.about_samples {
             println!("{}", self.certificates[0]);
             return;
         }
-        for (row, certificate) in self.certificates.iter().enumerate() {
-            println!("row {row}: {certificate}");
+        match &self.all_inputs {
+            Some(all) => println!("all inputs: {all}"),
+            None => {
+                for (row, certificate) in self.certificates.iter().enumerate() {
+                    println!("row {row}: {certificate}");
+                }
+            }
         }
         let count = |name: &str| self.certificates.iter().filter(|c| c.verdict.name() == name).count();
         println!("{} proven, {} unproven, {} refuted", count("proven"), count("unproven"), count("refuted"));
@@ -292,13 +342,24 @@ impl Report {
         let mut object = summary(self.deciding());
         let fields = object.as_object_mut().expect("a summary is an object");
         fields.insert("verdict".into(), self.verdict().into());
-        fields.insert("scope".into(), if self.all_inputs { "all-inputs" } else { "samples" }.into());
+        fields.insert("scope".into(), if self.about_samples { "samples" } else { "all-inputs" }.into());
         fields.insert("map".into(), self.certificates[0].map.to_string().into());
-        if !self.all_inputs && self.verdict() == "proven" {
+        if self.about_samples && self.verdict() == "proven" {
             fields.insert("factor".into(), json!(self.worst_factor()));
         }
-        let samples: Vec<Value> = if self.all_inputs { Vec::new() } else { self.sample_rows() };
+        let samples: Vec<Value> = if self.about_samples { self.sample_rows() } else { Vec::new() };
         fields.insert("samples".into(), samples.into());
+        if let Some(all) = &self.all_inputs {
+            fields.insert("all_inputs".into(), summary(all));
+        }
+        if self.about_samples {
+            let share = |name: &str| {
+                let count = self.certificates.iter().filter(|c| c.verdict.name() == name).count();
+                count as f64 / self.certificates.len() as f64
+            };
+            let shares = json!({ "proven": share("proven"), "unproven": share("unproven"), "refuted": share("refuted") });
+            fields.insert("shares".into(), shares);
+        }
         let full: Vec<Value> = self.certificates.iter().map(|c| json!(c)).collect();
         fields.insert("certificates".into(), full.into());
         object

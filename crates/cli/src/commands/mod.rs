@@ -3,10 +3,14 @@
 mod bench;
 mod certify;
 mod completions;
+mod data;
 mod degree;
+mod eval;
 mod man;
+mod predict;
 mod reproduce;
 mod solve;
+mod train;
 
 use std::process::ExitCode;
 
@@ -24,6 +28,10 @@ pub struct Program {
 
 #[derive(Subcommand)]
 enum Command {
+    Train(train::Args),
+    Eval(eval::Args),
+    Predict(predict::Args),
+    Data(data::Args),
     Degree(degree::Args),
     Certify(certify::Args),
     Solve(solve::Args),
@@ -37,6 +45,10 @@ impl Program {
     /// Does what the command line says.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
+            Command::Train(args) => train::run(&args),
+            Command::Eval(args) => eval::run(&args),
+            Command::Predict(args) => predict::run(&args),
+            Command::Data(args) => data::run(&args),
             Command::Degree(args) => degree::run(&args),
             Command::Certify(args) => certify::run(&args),
             Command::Solve(args) => solve::run(&args),

@@ -3,6 +3,8 @@
 mod drawing;
 mod layout;
 mod problem;
+mod run;
 
 pub use drawing::{DRAWING, Drawing};
 pub use problem::Graph;
+pub use run::{GraphData, GraphRunConfig, Kind, default_split, evaluate, is_graph};

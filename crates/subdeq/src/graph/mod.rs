@@ -32,7 +32,7 @@ mod convergence;
 mod evaluation;
 mod model;
 mod problem;
-//mod run;
+mod run;
 #[cfg(test)]
 mod tests;
 mod train;
@@ -45,7 +45,7 @@ pub use config::GraphConfig;
 pub use convergence::Convergence;
 pub use model::{GraphMode, GraphModel, GraphSolver};
 pub use problem::{GraphProblem, GraphSplit};
-//pub use run::{GraphNote, load_graph_model, train_graph_run};
+pub use run::{GraphNote, load_graph_model, train_graph_run};
 pub use subdeq_engine::cpu::graph::{Encoder, OutputActivation};
 pub use subdeq_engine::network::Csr;
 pub use subdeq_engine::{GraphMap, GraphNorm};

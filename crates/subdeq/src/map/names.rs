@@ -8,9 +8,12 @@ use super::{
 };
 use crate::{Error, Layout, Result};
 
+/// Margin of the product form, that of the shifted one; the paper's MonDEQ has 1.
+const PRODUCT_MARGIN: f64 = 0.02;
+
 impl Architecture {
     /// The names that [`Architecture::named`] understands.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 17] = [
         "subdeq-tanh",
         "subdeq-normalized-tanh",
         "subdeq-abs-normalized-tanh",
@@ -26,6 +29,8 @@ impl Architecture {
         "mondeq-relu",
         "mondeq-tanh",
         "monotone",
+        "monotone-product",
+        "monotone-tanh",
     ];
 
     /// The map of that name with its default constants.
@@ -50,6 +55,10 @@ impl Architecture {
             "mondeq-relu" => MonDeq::Relu.into(),
             "mondeq-tanh" => MonDeq::Tanh.into(),
             "monotone" => Monotone::new(Relu).into(),
+            "monotone-product" => {
+                Self { name: name.into(), ..Monotone::new(Relu).product(PRODUCT_MARGIN).into() }
+            }
+            "monotone-tanh" => Self { name: name.into(), ..Monotone::new(Tanh).into() },
             _ => {
                 return Err(Error::invalid(format!(
                     "there is no map `{name}`; known are {}",

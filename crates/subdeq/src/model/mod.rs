@@ -1,6 +1,9 @@
 //! A classifier around an equilibrium: injection, equilibrium (or an explicit layer or a neural ODE), batch norm, pooling, softmax.
 
 mod affine;
+mod answer;
+mod names;
+mod radius;
 mod trained;
 
 use std::sync::Arc;
@@ -9,6 +12,8 @@ use rand::Rng;
 use serde::{Deserialize, Serialize};
 use subdeq_engine::network::{Adam, ConvShape, CrossEntropy, NormPoolShape, NormState, Rows};
 use subdeq_engine::{Activation, EngineError, Injection, Network, Operator, Padding, Real, SampleReport};
+
+pub use answer::Answer;
 
 use affine::{Affine, AffineShape};
 use trained::{Moments, Trained};
@@ -130,6 +135,8 @@ pub struct Classifier<T: Real, D: Network<T>> {
     offset: Trained<D::Array>,
     head: Affine<D::Array>,
     buffers: Option<Buffers<D::Array>>,
+    /// Whether the next solve starts at the states that are there.
+    warm: bool,
 }
 
 #[allow(clippy::large_enum_variant)] // one of them exists per model
@@ -234,7 +241,19 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         };
         let scale = Trained::new(&*device, "norm.scale", &ones);
         let offset = Trained::new(&*device, "norm.offset", &vec![T::ZERO; hidden]);
-        Ok(Self { device, spec, injections, rectified, core, norm, scale, offset, head, buffers: None })
+        Ok(Self {
+            device,
+            spec,
+            injections,
+            rectified,
+            core,
+            norm,
+            scale,
+            offset,
+            head,
+            buffers: None,
+            warm: false,
+        })
     }
 
     /// Its shape.
@@ -297,6 +316,33 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
     /// Images or labels that do not fit, a loss that is not finite, or an adjoint solve that is not.
     pub fn train_step(&mut self, x: &[T], labels: &[u32], adam: &Adam) -> Result<BatchReport> {
         let report = self.gradients(x, labels)?;
+        self.update(adam)?;
+        Ok(report)
+    }
+
+    /// The same with the solve started at `states` (the batch's, sample after sample), where its result is left.
+    ///
+    /// # Errors
+    /// As [`Classifier::train_step`]; a model without an equilibrium; states that do not fit.
+    pub fn train_step_from(
+        &mut self,
+        x: &[T],
+        labels: &[u32],
+        states: &mut [T],
+        adam: &Adam,
+    ) -> Result<BatchReport> {
+        let batch = self.load(x, Some(labels))?;
+        let CoreLayer::Equilibrium { layer, .. } = &mut self.core else {
+            return Err(Error::invalid("only an equilibrium has states to start from"));
+        };
+        layer.set_states(batch, states)?;
+        self.warm = true;
+        let report = self.gradients(x, labels);
+        self.warm = false;
+        let report = report?;
+        if let CoreLayer::Equilibrium { layer, .. } = &self.core {
+            states.copy_from_slice(&layer.read_states(batch)?);
+        }
         self.update(adam)?;
         Ok(report)
     }
@@ -454,9 +500,9 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         Ok(batch)
     }
 
-    /// Injection and core.
-    fn core_forward(&mut self, batch: usize) -> Result<()> {
-        let Self { device, buffers, injections, rectified, core, spec, .. } = self;
+    /// From the images to the injections.
+    fn inject(&mut self, batch: usize) -> Result<()> {
+        let Self { device, buffers, injections, rectified, spec, .. } = self;
         let device = &**device;
         let Some(b) = buffers else { return Ok(()) };
         let state = norm_shape(spec, 1).image_len();
@@ -478,7 +524,18 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         if *rectified {
             device.relu(batch * state * parts, &mut b.y)?;
         }
+        Ok(())
+    }
+
+    /// Injection and core.
+    fn core_forward(&mut self, batch: usize) -> Result<()> {
+        self.inject(batch)?;
+        let Self { device, buffers, core, spec, warm, .. } = self;
+        let device = &**device;
+        let Some(b) = buffers else { return Ok(()) };
+        let state = norm_shape(spec, 1).image_len();
         match core {
+            CoreLayer::Equilibrium { layer, .. } if *warm => layer.forward_warm(batch, &b.y),
             CoreLayer::Equilibrium { layer, .. } => layer.forward(batch, &b.y),
             CoreLayer::Explicit { affine, z } => {
                 let Some(z) = z else { return Ok(()) };

@@ -77,8 +77,8 @@ impl<N: Serialize + DeserializeOwned> TensorFile<N> {
     }
 }
 
-/// The position of a training run, beside its tensors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The position of a training run, beside its tensors; the default is its beginning.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Epochs completed.
     pub epoch: usize,

@@ -11,10 +11,20 @@ use crate::{Error, Result};
 pub struct DataConfig {
     /// Name or folder of the data set.
     pub name: String,
-    /// How it was split into training, validation and test.
+    /// How it was split into training, validation and test: `release` or `paper`.
     pub split: String,
-    /// How it was standardised.
-    pub standardisation: String,
+    /// Seed of the split.
+    pub split_seed: u64,
+    /// Checksum of the split, so that a repetition notices other data.
+    pub fingerprint: String,
+    /// The pixel value that stands for 1.
+    pub white: u8,
+    /// Mean of each channel of pixels from 0 to 1.
+    pub mean: Vec<f64>,
+    /// Standard deviation of each channel of pixels from 0 to 1.
+    pub deviation: Vec<f64>,
+    /// Names of the classes.
+    pub class_names: Vec<String>,
     /// Mirror training images left to right with probability 1/2.
     pub flips: bool,
 }
@@ -30,6 +40,9 @@ pub struct TrainConfig {
     pub weight_decay: f64,
     /// Seed of the parameters, of the order of the images, and of the mirroring.
     pub seed: u64,
+    /// Start the solve of an image where that of the epoch before ended.
+    #[serde(default)]
+    pub warm_start: bool,
     /// The learning rate.
     pub rate: Cosine,
     /// The data.
@@ -44,9 +57,10 @@ impl TrainConfig {
     /// # Errors
     /// No epochs, no batch, or rates that make no sense.
     pub fn check(&self) -> Result<()> {
-        if self.epochs == 0 || self.batch == 0 {
+        if self.epochs == 0 || self.batch < 2 {
             return Err(Error::Invalid(format!(
-                "a training of {} epochs with batches of {} images has no steps",
+                "a training of {} epochs with batches of {}: at least one epoch and two images per batch are needed (batch \
+                 norm has no variance over one)",
                 self.epochs, self.batch
             )));
         }

@@ -20,6 +20,7 @@ pub struct Images {
     channels: usize,
     height: usize,
     width: usize,
+    scale: f64,
     /// `value[channel][byte]`: the standardised number for each byte. 256 entries replace a division per pixel.
     value: Vec<[f32; 256]>,
 }
@@ -42,20 +43,17 @@ impl Images {
                 labels.len()
             )));
         }
-        if mean.len() != channels || deviation.len() != channels {
-            return Err(Error::Invalid(format!(
-                "{} means and {} deviations for {channels} channels",
-                mean.len(),
-                deviation.len()
-            )));
-        }
-        if let Some(d) = deviation.iter().find(|d| !(**d > 0.0 && d.is_finite())) {
-            return Err(Error::Invalid(format!("a standard deviation must be positive, got {d}")));
-        }
-        let table =
-            |c: usize| std::array::from_fn(|byte| ((byte as f64 / scale - mean[c]) / deviation[c]) as f32);
-        let value = (0..channels).map(table).collect();
-        Ok(Self { pixels, labels, channels, height, width, value })
+        let value = table(channels, scale, mean, deviation)?;
+        Ok(Self { pixels, labels, channels, height, width, scale, value })
+    }
+
+    /// The same images with other constants.
+    ///
+    /// # Errors
+    /// Constants that do not fit the channels.
+    pub fn restandardised(self, mean: &[f64], deviation: &[f64]) -> Result<Self> {
+        let value = table(self.channels, self.scale, mean, deviation)?;
+        Ok(Self { value, ..self })
     }
 
     /// Number of images.
@@ -127,6 +125,22 @@ impl Images {
             }
         }
     }
+}
+
+/// The standardised number of each byte, per channel.
+fn table(channels: usize, scale: f64, mean: &[f64], deviation: &[f64]) -> Result<Vec<[f32; 256]>> {
+    if mean.len() != channels || deviation.len() != channels {
+        return Err(Error::Invalid(format!(
+            "{} means and {} deviations for {channels} channels",
+            mean.len(),
+            deviation.len()
+        )));
+    }
+    if let Some(d) = deviation.iter().find(|d| !(**d > 0.0 && d.is_finite())) {
+        return Err(Error::Invalid(format!("a standard deviation must be positive, got {d}")));
+    }
+    let row = |c: usize| std::array::from_fn(|byte| ((byte as f64 / scale - mean[c]) / deviation[c]) as f32);
+    Ok((0..channels).map(row).collect())
 }
 
 #[cfg(test)]

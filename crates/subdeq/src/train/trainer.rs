@@ -1,5 +1,6 @@
 //! The training loop.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,16 +11,18 @@ use serde::{Deserialize, Serialize};
 use subdeq_engine::Network;
 use subdeq_engine::network::Adam;
 
-use super::{Checkpoint, Images, Order, RunFolder, TensorFile, TrainConfig};
+use super::{Checkpoint, Images, Order, RunFolder, RunOptions, TensorFile, TrainConfig};
 use crate::model::{BatchReport, Classifier};
 use crate::{Error, Result};
 
-/// Between two checkpoints within an epoch; every completed epoch is one as well.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(30);
 /// Images per batch in evaluations. What it is does not change any result.
-const EVALUATION_BATCH: usize = 256;
+pub(super) const EVALUATION_BATCH: usize = 256;
 /// Prefix of the selected parameters in a checkpoint.
 const BEST: &str = "best.";
+/// Name of the states that warm starts keep in a checkpoint.
+const STATES: &str = "warm.states";
+/// More than so many states are not kept: a checkpoint of several gigabytes serves nobody.
+const MAX_STATES: usize = 1 << 29;
 
 /// Sums over the batches of an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -85,7 +88,7 @@ impl Running {
 }
 
 /// What an epoch came to.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochMetrics {
     /// Which, from 1.
     pub epoch: usize,
@@ -103,6 +106,10 @@ pub struct EpochMetrics {
     pub backward_iterations: f64,
     /// Share of training solves that converged.
     pub converged: f64,
+    /// The verdict for all inputs about the epoch's last weights, where it is quickly had: `proven` or `unproven`.
+    pub verdict: Option<Cow<'static, str>>,
+    /// Learning rate of the last step.
+    pub learning_rate: f64,
     /// Wall-clock seconds of the training batches (of this process only, if the run was continued within the epoch).
     pub seconds: f64,
 }
@@ -130,6 +137,9 @@ pub struct Trainer<D: Network<f32>> {
     model: Classifier<f32, D>,
     at: Checkpoint,
     best: Vec<(String, Vec<f32>)>,
+    /// Where the solves of each training image start, one state after the other; empty without warm starts.
+    states: Vec<f32>,
+    checkpoint_every: Duration,
 }
 
 impl<D: Network<f32>> Trainer<D> {
@@ -141,32 +151,70 @@ impl<D: Network<f32>> Trainer<D> {
         config.check()?;
         let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
         let mut model = Classifier::new(device, config.model.clone(), &mut rng)?;
-        let (at, best) = match folder.read_checkpoint::<Checkpoint>()? {
-            None => (
-                Checkpoint {
-                    epoch: 0,
-                    step: 0,
-                    batches: 0,
-                    running: Running::default(),
-                    best: None,
-                    splitting_step: None,
-                    metrics_lines: 0,
-                },
-                Vec::new(),
-            ),
-            Some(file) => {
-                let (best, state): (Vec<_>, Vec<_>) =
-                    file.tensors.into_iter().partition(|(name, _)| name.starts_with(BEST));
-                model.set_state(&state)?;
-                if let Some(layer) = model.equilibrium() {
-                    layer.set_step(file.note.splitting_step);
+        let file = folder.read_checkpoint()?;
+        let (mut at, mut best, mut states) = (Checkpoint::default(), Vec::new(), Vec::new());
+        if let Some(file) = file {
+            let mut state = Vec::new();
+            for (name, data) in file.tensors {
+                match name.strip_prefix(BEST) {
+                    Some(name) => best.push((name.to_owned(), data)),
+                    None if name == STATES => states = data,
+                    None => state.push((name, data)),
                 }
-                folder.keep_metrics(file.note.metrics_lines)?;
-                let unprefixed = |(name, data): (String, Vec<f32>)| (name[BEST.len()..].to_owned(), data);
-                (file.note, best.into_iter().map(unprefixed).collect())
             }
+            model.set_state(&state)?;
+            at = file.note;
+            if let Some(layer) = model.equilibrium() {
+                layer.set_step(at.splitting_step);
+            }
+        }
+        folder.keep_metrics(at.metrics_lines)?;
+        Ok(Self {
+            config,
+            folder,
+            model,
+            at,
+            best,
+            states,
+            checkpoint_every: RunOptions::default().checkpoint_every,
+        })
+    }
+
+    /// With another time between two checkpoints within an epoch (30 seconds if nothing is said).
+    #[must_use]
+    pub fn checkpoint_every(self, checkpoint_every: Duration) -> Self {
+        Self { checkpoint_every, ..self }
+    }
+
+    /// The state of every training image, at the start of the solver until an epoch has been through them.
+    fn make_states(&mut self, images: usize) -> Result<()> {
+        let Some(layer) = self.model.equilibrium().filter(|_| self.config.warm_start) else {
+            if self.config.warm_start {
+                return Err(Error::Invalid(format!(
+                    "`{}` solves nothing that could be started warm: leave --warm-start out",
+                    self.config.model.core.name()
+                )));
+            }
+            return Ok(());
         };
-        Ok(Self { config, folder, model, at, best })
+        let len = images * layer.map().operator.state_len();
+        if len > MAX_STATES {
+            return Err(Error::Invalid(format!(
+                "warm starts keep the state of every training image, here {:.1} GB: leave --warm-start out",
+                len as f64 * 4e-9
+            )));
+        }
+        if self.states.is_empty() {
+            self.states = vec![layer.start() as f32; len];
+        }
+        if self.states.len() != len {
+            return Err(Error::Invalid(format!(
+                "the checkpoint keeps {} numbers of states, {images} training images have {len}: other data than the run \
+                 began with?",
+                self.states.len()
+            )));
+        }
+        Ok(())
     }
 
     /// Whether all epochs are done.
@@ -193,6 +241,7 @@ impl<D: Network<f32>> Trainer<D> {
                 validation.len()
             )));
         }
+        self.make_states(train.len())?;
         while !self.finished() {
             if self.epoch(train, validation, watch)?.is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -221,7 +270,7 @@ impl<D: Network<f32>> Trainer<D> {
             train.gather(batch, |i| flips && mirrored(seed, epoch, i), order_of(&self.model), x, y);
             let rate = self.config.rate.at(self.at.step, total);
             let adam = Adam::new(rate, self.config.weight_decay, self.at.step + 1);
-            let report = self.model.train_step(x, y, &adam).map_err(|why| self.located(index, why))?;
+            let report = self.step(batch, x, y, &adam).map_err(|why| self.located(index, why))?;
             if !report.loss.is_finite() {
                 return Err(self.located(index, Error::Invalid("the loss is not finite".into())));
             }
@@ -235,7 +284,7 @@ impl<D: Network<f32>> Trainer<D> {
                 completed: None,
             };
             let stop = watch(progress).is_break();
-            if stop || saved.elapsed() >= CHECKPOINT_EVERY {
+            if stop || saved.elapsed() >= self.checkpoint_every {
                 self.save()?;
                 saved = Instant::now();
             }
@@ -243,7 +292,23 @@ impl<D: Network<f32>> Trainer<D> {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        self.complete(validation, clock.elapsed().as_secs_f64(), batches.len(), watch)
+        let rate = self.config.rate.at(total.min(self.at.step).saturating_sub(1), total);
+        self.complete(validation, (clock.elapsed().as_secs_f64(), rate), batches.len(), watch)
+    }
+
+    /// One step with the images of a batch.
+    fn step(&mut self, batch: &[usize], x: &[f32], labels: &[u32], adam: &Adam) -> Result<BatchReport> {
+        if self.states.is_empty() {
+            return self.model.train_step(x, labels, adam);
+        }
+        let len = state_len(&self.model);
+        let mut states = Vec::with_capacity(batch.len() * len);
+        batch.iter().for_each(|&image| states.extend_from_slice(&self.states[image * len..][..len]));
+        let report = self.model.train_step_from(x, labels, &mut states, adam)?;
+        for (&image, state) in batch.iter().zip(states.chunks_exact(len)) {
+            self.states[image * len..][..len].copy_from_slice(state);
+        }
+        Ok(report)
     }
 
     /// Batches of the epoch's order. A last batch of one image is left out: batch norm has no variance there.
@@ -254,7 +319,7 @@ impl<D: Network<f32>> Trainer<D> {
     fn complete(
         &mut self,
         validation: &Images,
-        seconds: f64,
+        (seconds, learning_rate): (f64, f64),
         batches: usize,
         watch: Watch<'_>,
     ) -> Result<ControlFlow<()>> {
@@ -269,6 +334,8 @@ impl<D: Network<f32>> Trainer<D> {
             forward_iterations: running.forward_iterations(),
             backward_iterations: running.backward_iterations(),
             converged: running.converged_share(),
+            verdict: self.quick_verdict()?,
+            learning_rate,
             seconds,
         };
         if self.at.best.is_none_or(|(error, _)| metrics.validation_error < error) {
@@ -290,35 +357,48 @@ impl<D: Network<f32>> Trainer<D> {
         Ok(watch(progress))
     }
 
+    /// The verdict for all inputs, where it costs less than an epoch.
+    fn quick_verdict(&mut self) -> Result<Option<Cow<'static, str>>> {
+        match self.model.equilibrium() {
+            Some(layer) if layer.proves_quickly() => Ok(Some(layer.prove()?.verdict.name().into())),
+            _ => Ok(None),
+        }
+    }
+
     fn save(&mut self) -> Result<()> {
         self.at.splitting_step = self.model.equilibrium().and_then(|layer| layer.step());
         let mut tensors = self.model.state()?;
         tensors.extend(self.best.iter().map(|(name, data)| (format!("{BEST}{name}"), data.clone())));
+        if !self.states.is_empty() {
+            tensors.push((STATES.to_owned(), self.states.clone()));
+        }
         tensors.sort_by(|a, b| a.0.cmp(&b.0));
         self.folder.write_checkpoint(&TensorFile { note: self.at.clone(), tensors })
     }
 
     /// The error with the place where it happened and what to try.
     fn located(&self, batch: usize, why: Error) -> Error {
+        let saved = match self.at.metrics_lines {
+            0 => "no epoch was completed".to_owned(),
+            epochs => format!("the checkpoint of epoch {epochs} is in {}", self.folder.path().display()),
+        };
         Error::Invalid(format!(
-            "training stopped in epoch {}, batch {}: {why}; the last good checkpoint is in {}. Try a smaller learning rate, more \
-             iterations for the solver, or an architecture with a proof (split-sign, monotone)",
+            "training stopped in epoch {}, batch {}: {why}; {saved}. Try a smaller --lr, more iterations for the solver, or an \
+             architecture with a proof (split-sign, monotone)",
             self.at.epoch + 1,
             batch + 1,
-            self.folder.path().display()
         ))
     }
 
-    /// The model with the parameters of the lowest validation error.
+    /// The parameters of the lowest validation error, with its epoch and that error.
     ///
     /// # Errors
     /// No epoch was completed.
-    pub fn into_selected(mut self) -> Result<Classifier<f32, D>> {
-        if self.best.is_empty() {
-            return Err(Error::Invalid("no epoch was completed, so no parameters were selected".into()));
+    pub fn into_selected(self) -> Result<(Vec<(String, Vec<f32>)>, (usize, f64))> {
+        match self.at.best {
+            Some((error, epoch)) if !self.best.is_empty() => Ok((self.best, (epoch, error))),
+            _ => Err(Error::Invalid("no epoch was completed, so no parameters were selected".into())),
         }
-        restore(&mut self.model, &self.best)?;
-        Ok(self.model)
     }
 }
 
@@ -345,8 +425,14 @@ pub fn restore<D: Network<f32>>(
 }
 
 /// Dense models read channel after channel, convolutions pixel after pixel.
-fn order_of<D: Network<f32>>(model: &Classifier<f32, D>) -> Order {
+pub(super) fn order_of<D: Network<f32>>(model: &Classifier<f32, D>) -> Order {
     if model.spec().pool.is_some() { Order::ChannelsLast } else { Order::ChannelsFirst }
+}
+
+/// Numbers in the state of one image.
+fn state_len<D: Network<f32>>(model: &Classifier<f32, D>) -> usize {
+    let spec = model.spec();
+    if spec.pool.is_some() { spec.hidden * spec.height * spec.width } else { spec.hidden }
 }
 
 /// Loss, errors and convergence of a model on a set of images.

@@ -62,6 +62,25 @@ enum Positive {
     Relu,
 }
 
+impl GraphOptions {
+    /// Refuses options that mean nothing without a graph.
+    pub fn refuse(&self) -> Result<(), Failure> {
+        let given = [
+            ("--form", self.form.is_some()),
+            ("--teleport", self.teleport.is_some()),
+            ("--labelled", self.labelled.is_some()),
+            ("--given-split", self.given_split.is_some()),
+            ("--normalise", self.normalise.is_some()),
+            ("--positive", self.positive.is_some()),
+            ("--patience", self.patience.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::usage(format!("{option} is for graphs, these are images"))),
+            None => Ok(()),
+        }
+    }
+}
+
 /// One run that ended.
 struct Finished {
     folder: PathBuf,

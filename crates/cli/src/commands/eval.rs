@@ -1,0 +1,78 @@
+//! `subdeq eval`.
+
+pub mod graph;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use subdeq::train::{EVALUATION, Evaluation, EvaluationPlan, RunFolder, evaluate_in_full};
+
+use crate::failure::Failure;
+use crate::graph::GraphRunConfig;
+use crate::options::{DataDir, Output, Threads};
+use crate::trained;
+
+/// Test a trained model: error, convergence, certificates.
+///
+/// Writes evaluation.json into the run's folder if the data are the run's own.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The folder of a run.
+    run: PathBuf,
+    /// Other data with images of the same size, by name or folder [default: the run's].
+    #[arg(long)]
+    data: Option<String>,
+    /// Test images to certify one by one, where nothing is proved for all inputs.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    samples: usize,
+    #[command(flatten)]
+    data_dir: DataDir,
+    #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(config) = GraphRunConfig::of(&args.run) {
+        return graph::run(args, &config);
+    }
+    let (mut model, note) = trained::load(&args.run, args.threads)?;
+    let (test, own) = trained::test_images(&note.config, args.data.as_deref(), args.data_dir.path())?;
+    let plan =
+        EvaluationPlan { certify: args.samples, threads: args.threads.count(), ..EvaluationPlan::default() };
+    let mut evaluation = evaluate_in_full(&mut model, &note, &test, &plan).map_err(Failure::other)?;
+    if own {
+        let (folder, _) = RunFolder::open(&args.run).map_err(Failure::other)?;
+        folder.write_json(EVALUATION, &evaluation).map_err(Failure::other)?;
+    } else if let Some(data) = &args.data {
+        evaluation.data.clone_from(data);
+    }
+    if args.output.json() {
+        println!("{}", serde_json::to_string(&evaluation).map_err(Failure::other)?);
+    } else {
+        print(&evaluation);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The evaluation in a few lines.
+pub fn print(evaluation: &Evaluation) {
+    let Evaluation {
+        samples, error, converged, certified, certified_samples, all_inputs, median_factor, ..
+    } = evaluation;
+    let wrong = (error * *samples as f64 / 100.0).round();
+    println!(
+        "test error {error:.2} % ({wrong} of {samples} wrong), {:.2} % of the solves converged",
+        100.0 * converged
+    );
+    if let Some(verdict) = all_inputs {
+        println!("certificate: {}", verdict.words);
+        if verdict.verdict != "proven"
+            && let Some(share) = certified
+        {
+            let factor = median_factor.map_or(String::new(), |factor| format!(", median factor {factor:.4}"));
+            println!("one by one: {:.1} % of {certified_samples} test inputs proven{factor}", 100.0 * share);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! `subdeq train`.
+
+mod graph;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use subdeq::Layout;
+use subdeq::model::Core;
+use subdeq::train::{Evaluation, EvaluationPlan, RunFolder, RunOptions, TrainConfig, train_run};
+
+use super::eval;
+use crate::dataset::{self, Dataset};
+use crate::failure::Failure;
+use crate::options::{DataDir, Output, Telling, Threads};
+use crate::progress::TrainingProgress;
+use crate::recipe::{self, Wishes};
+
+/// Train a classifier around an equilibrium layer; without arguments, on digits that come with the program.
+///
+/// A run is a folder: config.toml, metrics.jsonl, checkpoint.safetensors, model.safetensors, evaluation.json. The model
+/// with the lowest validation error is kept, certified and tested. A run that was stopped or killed continues with
+/// --resume, bit for bit as if nothing had happened.
+///
+/// Proved for every input: monotone (default), monotone-product, monotone-tanh, mondeq-relu, mondeq-tanh, split-sign,
+/// row-signed, excitatory, divisive, rational, power-ratio, gains. The paper's, proved only where a certificate says so:
+/// subdeq-tanh, subdeq-normalized-tanh, subdeq-abs-normalized-tanh, subdeq-normalized-power-tanh, subdeq-power-tanh. For
+/// comparison: node-relu, node-tanh, explicit-tanh.
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// digits, mnist, fashion-mnist, cifar10, svhn, tiny-imagenet, or a folder with images [default: digits]; or a graph:
+    /// karate, cora-cit, cora-author, citeseer, dblp, pubmed, or a folder with one.
+    #[arg(long)]
+    data: Option<String>,
+    /// Dense layers or 3x3 convolutions [default: dense for digits and MNIST, conv for the others].
+    #[arg(long, value_enum)]
+    arch: Option<Arch>,
+    /// The model [default: monotone].
+    #[arg(long)]
+    model: Option<String>,
+    /// Passes over the training images [default: the published program's].
+    #[arg(long, value_name = "N")]
+    epochs: Option<usize>,
+    /// Seed of parameters and order [default: 0].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Train so many times, with seeds from --seed on, and print mean and deviation.
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// The folder of the run; with --seeds, of one folder per seed [default: a new one under runs/].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Continue the run in --out; begin it if there is none.
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Repeat the run of a config.toml (only --out, --seed and --seeds can be given beside it).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["data", "arch", "model", "epochs", "batch", "lr", "weight_decay", "channels", "pool", "split", "split_seed", "warm_start"])]
+    config: Option<PathBuf>,
+    /// Images per batch [default: 128; 32 for digits, 64 for tiny-imagenet].
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Learning rate at the beginning; it falls to 1e-6 along a cosine [default: 0.001].
+    #[arg(long)]
+    lr: Option<f64>,
+    /// Adam's L2 term [default: 0.00001].
+    #[arg(long)]
+    weight_decay: Option<f64>,
+    /// Units (dense) or channels (conv) of the equilibrium [default: the published program's].
+    #[arg(long, visible_alias = "width", value_name = "N")]
+    channels: Option<usize>,
+    /// Side of the window of the average pooling (conv).
+    #[arg(long, value_name = "N")]
+    pool: Option<usize>,
+    /// How the images are divided and standardised: as in the published program, or as the paper says [default: release].
+    #[arg(long, value_parser = ["release", "paper"])]
+    split: Option<String>,
+    /// Seed of the division [default: 0].
+    #[arg(long)]
+    split_seed: Option<u64>,
+    /// Start each image's solve where the one of the epoch before ended.
+    #[arg(long)]
+    warm_start: bool,
+    /// Test images to certify one by one at the end, where nothing is proved for all inputs.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    certify: usize,
+    /// Time between two checkpoints within an epoch; the end of every epoch is one.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    checkpoint_seconds: u64,
+    #[command(flatten)]
+    data_dir: DataDir,
+    #[command(flatten)]
+    threads: Threads,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    graph: graph::GraphOptions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Arch {
+    Dense,
+    Conv,
+}
+
+/// One run that ended.
+struct Finished {
+    folder: PathBuf,
+    config: TrainConfig,
+    evaluation: Evaluation,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.seeds == Some(0) {
+        return Err(Failure::usage("--seeds must be at least 1"));
+    }
+    let given = graph::given_config(args);
+    if given.is_some() || args.data.as_deref().is_some_and(crate::graph::is_graph) {
+        return graph::run(args, given);
+    }
+    args.graph.refuse()?;
+    let (data, first) = prepare(args)?;
+    let seeds = args.seeds.unwrap_or(1);
+    let base = match &args.out {
+        Some(path) => path.clone(),
+        None => new_folder(&first),
+    };
+    let mut finished = Vec::new();
+    for seed in first.seed..first.seed.saturating_add(seeds) {
+        let folder = if args.seeds.is_some() { base.join(format!("seed-{seed}")) } else { base.clone() };
+        let config = TrainConfig { seed, ..first.clone() };
+        let (run, config) = open(args, &folder, config)?;
+        finished.push(train(args, &data, run, config)?);
+    }
+    tell_results(args, &finished);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The data and the config of the first seed.
+fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
+    let data_dir = args.data_dir.path();
+    // A run that is continued without further options knows its own config.
+    let given = match (&args.config, &args.out) {
+        (Some(path), _) => Some(path.clone()),
+        (None, Some(out)) if args.resume && !args.chooses() => {
+            let seed = args.seed.unwrap_or(0);
+            let folder = if args.seeds.is_some() { out.join(format!("seed-{seed}")) } else { out.clone() };
+            Some(folder.join("config.toml")).filter(|path| path.exists())
+        }
+        _ => None,
+    };
+    if let Some(path) = given {
+        let mut config = RunFolder::read_config(&path).map_err(Failure::other)?;
+        config.seed = args.seed.unwrap_or(config.seed);
+        return Ok((dataset::reload(&config.data, data_dir)?, config));
+    }
+    let name = args.data.as_deref().unwrap_or("digits");
+    let split = args.split.as_deref().unwrap_or("release");
+    let data = dataset::load(name, data_dir, split, args.split_seed.unwrap_or(0))?;
+    let small = matches!(name, "digits" | "mnist" | "fashion-mnist");
+    let layout = match args.arch {
+        Some(Arch::Dense) => Layout::Dense,
+        Some(Arch::Conv) => Layout::Conv,
+        None if small => Layout::Dense,
+        None => Layout::Conv,
+    };
+    if args.pool.is_some() && layout != Layout::Conv {
+        return Err(Failure::usage("--pool belongs to --arch conv"));
+    }
+    let config = recipe::config(&data, layout, args.seed.unwrap_or(0), &args.wishes())?;
+    Ok((data, config))
+}
+
+impl Args {
+    /// Whether anything is asked for that a config decides.
+    fn chooses(&self) -> bool {
+        let Wishes { model, hidden, pool, epochs, batch, rate, weight_decay, warm_start } = self.wishes();
+        let whole = [hidden, pool, epochs, batch].iter().any(Option::is_some);
+        let real = [rate, weight_decay].iter().any(Option::is_some);
+        let data = self.data.is_some() || self.split.is_some() || self.split_seed.is_some();
+        whole || real || data || model.is_some() || warm_start || self.arch.is_some()
+    }
+
+    fn wishes(&self) -> Wishes {
+        Wishes {
+            model: self.model.clone(),
+            hidden: self.channels,
+            pool: self.pool,
+            epochs: self.epochs,
+            batch: self.batch,
+            rate: self.lr,
+            weight_decay: self.weight_decay,
+            warm_start: self.warm_start,
+        }
+    }
+}
+
+/// `runs/DATA-ARCH-MODEL`, with a number behind it if that is taken.
+fn new_folder(config: &TrainConfig) -> PathBuf {
+    let data = Path::new(&config.data.name).file_name().map_or("data".into(), |name| name.to_string_lossy());
+    let arch = if config.model.pool.is_some() { "conv" } else { "dense" };
+    free_folder(&format!("{data}-{arch}-{}", config.model.core.name()))
+}
+
+/// `runs/NAME`, with a number behind it if that is taken.
+fn free_folder(name: &str) -> PathBuf {
+    let numbered = (2..).map(|k| format!("{name}-{k}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered).map(|name| Path::new("runs").join(name));
+    names.find(|path| !path.exists()).unwrap_or_else(|| PathBuf::from("runs"))
+}
+
+/// The folder of the run: a new one, or the one to be continued.
+fn open(args: &Args, path: &Path, config: TrainConfig) -> Result<(RunFolder, TrainConfig), Failure> {
+    if !args.resume || !path.join("config.toml").exists() {
+        return Ok((RunFolder::create(path, &config).map_err(Failure::other)?, config));
+    }
+    let (run, stored) = RunFolder::open(path).map_err(Failure::other)?;
+    if stored != config {
+        return Err(Failure::usage(format!(
+            "{} was begun with another config ({}): leave the options out to continue it, or choose another --out",
+            path.display(),
+            differences(&json!(stored), &json!(config))
+        )));
+    }
+    Ok((run, stored))
+}
+
+/// The fields in which two configs differ.
+fn differences(stored: &Value, asked: &Value) -> String {
+    let mut found = Vec::new();
+    compare("", stored, asked, &mut found);
+    found.join(", ")
+}
+
+fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<String>) {
+    match (stored, asked) {
+        (Value::Object(a), Value::Object(b)) => {
+            for key in a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))) {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                compare(&path, &stored[key], &asked[key], found);
+            }
+        }
+        (a, b) if a == b => {}
+        (a, b) => found.push(format!("{path} was {a}, not {b}")),
+    }
+}
+
+fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Result<Finished, Failure> {
+    let telling = args.output.progress();
+    if telling != Telling::Nothing {
+        introduce(data, &config, run.path());
+    }
+    let device = args.threads.cpu()?;
+    let options = RunOptions {
+        evaluation: EvaluationPlan {
+            certify: args.certify,
+            threads: args.threads.count(),
+            ..EvaluationPlan::default()
+        },
+        checkpoint_every: Duration::from_secs(args.checkpoint_seconds),
+    };
+    let mut progress = TrainingProgress::new(telling, config.epochs);
+    let ended = train_run(&device, &run, &config, &data.parts, &options, &mut |step| progress.tell(&step));
+    progress.finish();
+    let evaluation = ended
+        .map_err(Failure::other)?
+        .ok_or_else(|| Failure::other(format!("{} was stopped", run.path().display())))?;
+    Ok(Finished { folder: run.path().to_owned(), config, evaluation })
+}
+
+fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path) {
+    let [channels, height, width] = data.shape;
+    let colour = if channels == 1 { "" } else { " in colour" };
+    let model = &config.model;
+    eprintln!(
+        "{}: {} + {} + {} images of {height}x{width}{colour} to train, select and test; {} classes",
+        config.data.name,
+        data.parts.train.len(),
+        data.parts.validation.len(),
+        data.parts.test.len(),
+        data.classes,
+    );
+    let size = match model.pool {
+        None => format!("dense, {} units", model.hidden),
+        Some(pool) => format!("convolutional, {} channels, pooled {pool}x{pool}", model.hidden),
+    };
+    let solver = match &model.core {
+        Core::Equilibrium { solver: Some(solver), .. } => {
+            json!(solver)["name"].as_str().map_or(String::new(), |name| format!(", solved by {name}"))
+        }
+        _ => String::new(),
+    };
+    eprintln!("{}: {size}{solver}; seed {}; {}", model.core.name(), config.seed, folder.display());
+}
+
+fn tell_results(args: &Args, finished: &[Finished]) {
+    if args.output.json() {
+        for one in finished {
+            println!("{}", summary(one));
+        }
+    } else {
+        finished.iter().for_each(print_one);
+    }
+    if finished.len() > 1 {
+        let errors: Vec<f64> = finished.iter().map(|one| one.evaluation.error).collect();
+        let (mean, deviation) = mean_and_deviation(&errors);
+        if args.output.json() {
+            println!("{}", json!({ "seeds": errors.len(), "mean_error": mean, "deviation": deviation }));
+        } else {
+            println!("test error over {} seeds: {mean:.2} +- {deviation:.2} %", errors.len());
+        }
+    }
+}
+
+fn summary(one: &Finished) -> Value {
+    let Evaluation {
+        samples, error, converged, certified, certified_samples, all_inputs, median_factor, ..
+    } = &one.evaluation;
+    json!({
+        "run": one.folder.display().to_string(),
+        "data": one.config.data.name,
+        "model": one.config.model.core.name(),
+        "seed": one.config.seed,
+        "error": error,
+        "samples": samples,
+        "converged": converged,
+        "certified": certified,
+        "certified_samples": certified_samples,
+        "all_inputs": all_inputs,
+        "median_factor": median_factor,
+    })
+}
+
+fn print_one(one: &Finished) {
+    eval::print(&one.evaluation);
+    println!("run: {}", one.folder.display());
+}
+
+/// Mean and sample standard deviation.
+fn mean_and_deviation(x: &[f64]) -> (f64, f64) {
+    let mean = x.iter().sum::<f64>() / x.len() as f64;
+    let squares: f64 = x.iter().map(|x| (x - mean) * (x - mean)).sum();
+    (mean, (squares / (x.len() - 1).max(1) as f64).sqrt())
+}

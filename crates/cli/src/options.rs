@@ -1,0 +1,85 @@
+//! Options that several commands share.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use subdeq::Cpu;
+
+use crate::failure::Failure;
+
+/// Where the data sets are.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct DataDir {
+    /// Folder with the data sets (`mnist/`, `cifar10/`, `graphs/NAME/`, ..) [default: $SUBDEQ_DATA, else ./data,
+    /// ../shared/data, the user's data folder].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl DataDir {
+    /// The folder, if one was named.
+    pub fn path(&self) -> Option<&Path> {
+        self.data_dir.as_deref()
+    }
+}
+
+/// How many threads work.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub struct Threads {
+    /// Threads; 0 means all cores. Results do not depend on it.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    threads: usize,
+}
+
+impl Threads {
+    /// The number asked for; 0 for all cores.
+    pub fn count(self) -> usize {
+        self.threads
+    }
+
+    /// The processor with that many threads.
+    pub fn cpu(self) -> Result<Arc<Cpu<f32>>, Failure> {
+        Ok(Arc::new(Cpu::new(self.threads).map_err(Failure::other)?))
+    }
+}
+
+/// How much is said.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub struct Output {
+    /// Say nothing until the end.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print JSON: one object per result on standard output, nothing else.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Output {
+    /// Whether results are printed as JSON.
+    pub fn json(self) -> bool {
+        self.json
+    }
+
+    /// Whether progress is told, and if so whether to a terminal.
+    pub fn progress(self) -> Telling {
+        match (self.quiet, self.json) {
+            (true, _) => Telling::Nothing,
+            // Progress goes to standard error, results to standard output.
+            (false, _) if std::io::stderr().is_terminal() => Telling::Bar,
+            (false, true) => Telling::Nothing,
+            (false, false) => Telling::Lines,
+        }
+    }
+}
+
+/// How progress is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Telling {
+    /// Not at all.
+    Nothing,
+    /// A line per epoch: no terminal.
+    Lines,
+    /// A bar, and a line per epoch above it.
+    Bar,
+}

@@ -1,0 +1,46 @@
+//! Models that were trained before.
+
+use std::path::Path;
+
+use subdeq::Cpu;
+use subdeq::model::Classifier;
+use subdeq::train::{Images, ModelNote, RunFolder, TrainConfig, load_model};
+
+use crate::dataset;
+use crate::failure::Failure;
+use crate::options::Threads;
+
+/// The model of a run's folder.
+pub fn load(run: &Path, threads: Threads) -> Result<(Classifier<f32, Cpu<f32>>, ModelNote), Failure> {
+    if !run.is_dir() {
+        return Err(Failure::other(format!(
+            "{} is not the folder of a run: `subdeq train` makes one and prints where it is",
+            run.display()
+        )));
+    }
+    let (folder, _) = RunFolder::open(run).map_err(Failure::other)?;
+    let path = folder.model_path();
+    if !path.exists() {
+        return Err(Failure::other(format!(
+            "{} has no model.safetensors yet: finish the training with `subdeq train --resume --out {0}`",
+            run.display()
+        )));
+    }
+    load_model(&threads.cpu()?, &path).map_err(Failure::other)
+}
+
+/// The test images of the run, or those of other data, standardised as the run's; whether they are the run's own.
+pub fn test_images(
+    config: &TrainConfig,
+    data: Option<&str>,
+    data_dir: Option<&Path>,
+) -> Result<(Images, bool), Failure> {
+    match data {
+        Some(name) if name != config.data.name => {
+            let other = dataset::load(name, data_dir, "release", config.data.split_seed)?;
+            let test = other.parts.test.restandardised(&config.data.mean, &config.data.deviation);
+            Ok((test.map_err(Failure::other)?, false))
+        }
+        _ => Ok((dataset::reload(&config.data, data_dir)?.parts.test, true)),
+    }
+}

@@ -1,0 +1,187 @@
+//! Training, testing and asking, as a person calls the program.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn subdeq(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_subdeq")).args(args).current_dir(folder).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|why| panic!("{why}: {}{}", text(&output.stdout), text(&output.stderr)))
+}
+
+fn ok(output: Output) -> Output {
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    output
+}
+
+#[test]
+fn without_arguments_the_digits_are_learned_and_certified() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = ok(subdeq(folder.path(), &["train", "--epochs", "12"]));
+    let out = text(&told.stdout);
+    assert!(out.contains("test error") && out.contains("certificate: proven"), "{out}");
+    let error: f64 = out.split("test error ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(error < 8.0, "{out}");
+    assert!(text(&told.stderr).lines().filter(|line| line.starts_with("epoch")).count() == 12);
+
+    let run = "runs/digits-dense-monotone";
+    for file in
+        ["config.toml", "metrics.jsonl", "model.safetensors", "checkpoint.safetensors", "evaluation.json"]
+    {
+        assert!(folder.path().join(run).join(file).exists(), "{file}");
+    }
+    let tested = json(&ok(subdeq(folder.path(), &["eval", run, "--json"])));
+    assert!((tested["error"].as_f64().unwrap() - error).abs() < 0.005);
+    assert_eq!((tested["certified"].as_f64(), tested["converged"].as_f64()), (Some(1.0), Some(1.0)));
+    assert_eq!(tested["samples"].as_u64(), Some(261));
+
+    let certified = subdeq(folder.path(), &["certify", run, "--samples", "5", "--json"]);
+    assert_eq!(certified.status.code(), Some(0));
+    let certified = json(&certified);
+    assert_eq!(
+        (certified["verdict"].as_str(), certified["shares"]["proven"].as_f64()),
+        (Some("proven"), Some(1.0))
+    );
+
+    // A second run does not overwrite the first.
+    ok(subdeq(folder.path(), &["train", "--epochs", "1", "--quiet"]));
+    assert!(folder.path().join("runs/digits-dense-monotone-2/model.safetensors").exists());
+    // And a config repeats a run to the bit.
+    let config = format!("{run}/config.toml");
+    ok(subdeq(folder.path(), &["train", "--config", &config, "--out", "again", "--quiet", "--threads", "1"]));
+    let bytes = |path: &str| std::fs::read(folder.path().join(path)).unwrap();
+    assert!(bytes(&format!("{run}/model.safetensors")) == bytes("again/model.safetensors"));
+}
+
+#[test]
+fn every_model_trains_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for arch in ["dense", "conv"] {
+        for model in subdeq::model::Core::names() {
+            let out = format!("{arch}-{model}");
+            let size = if arch == "conv" { "4" } else { "16" };
+            let args = [
+                "train",
+                "--model",
+                model,
+                "--arch",
+                arch,
+                "--channels",
+                size,
+                "--epochs",
+                "1",
+                "--certify",
+                "1",
+            ];
+            let trained = json(&ok(subdeq(folder.path(), &[&args[..], &["--out", &out, "--json"]].concat())));
+            assert_eq!(trained["model"].as_str(), Some(model));
+            let error = trained["error"].as_f64().unwrap();
+            assert!(error < 85.0, "{out}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_was_stopped_continues_only_with_its_own_config() {
+    let folder = tempfile::tempdir().unwrap();
+    let train =
+        |args: &[&str]| subdeq(folder.path(), &[&["train", "--out", "run", "--quiet"], args].concat());
+    ok(train(&["--epochs", "2", "--model", "split-sign"]));
+    let again = train(&["--epochs", "2", "--model", "split-sign"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("--resume"), "{}", text(&again.stderr));
+    ok(train(&["--resume"]));
+    ok(train(&["--resume", "--epochs", "2", "--model", "split-sign"]));
+    let other = train(&["--resume", "--epochs", "3", "--model", "split-sign"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains("epochs was 2, not 3"), "{}", text(&other.stderr));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |args: &[&str], code: i32| {
+        let told = subdeq(folder.path(), args);
+        let message = text(&told.stderr);
+        assert_eq!(told.status.code(), Some(code), "{args:?}: {message}");
+        assert!(!message.contains("panicked"), "{message}");
+        message
+    };
+    assert!(said(&["train", "--model", "transformer"], 2).contains("subdeq-tanh"));
+    assert!(said(&["train", "--data", "no-such-data"], 1).contains("digits"));
+    assert!(said(&["train", "--epochs", "0"], 2).contains("at least one epoch"));
+    assert!(said(&["train", "--lr", "-1"], 2).contains("-1"));
+    assert!(said(&["train", "--pool", "3"], 2).contains("conv"));
+    assert!(said(&["train", "--data", "mnist", "--data-dir", "nowhere"], 1).contains("subdeq data fetch"));
+    assert!(said(&["eval", "nowhere"], 1).contains("subdeq train"));
+    assert!(said(&["predict", "nowhere", "x.png"], 1).contains("nowhere"));
+    assert!(said(&["certify", "nowhere"], 1).contains("nowhere"));
+    assert!(
+        said(&["train", "--lr", "1e30", "--model", "subdeq-tanh", "--epochs", "3"], 1)
+            .contains("Try a smaller --lr")
+    );
+    assert!(
+        said(&["train", "--warm-start", "--model", "explicit-tanh"], 1).contains("leave --warm-start out")
+    );
+}
+
+#[test]
+fn a_damaged_checkpoint_or_model_is_told_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    ok(subdeq(folder.path(), &["train", "--epochs", "1", "--out", "run", "--quiet"]));
+    for file in ["run/checkpoint.safetensors", "run/model.safetensors"] {
+        let path = folder.path().join(file);
+        let bytes = std::fs::read(&path).unwrap();
+        for cut in [0, 7, bytes.len() / 2, bytes.len() - 1] {
+            std::fs::write(&path, &bytes[..cut]).unwrap();
+            let args: &[&str] = if file.contains("model") {
+                &["eval", "run"]
+            } else {
+                &["train", "--resume", "--out", "run", "--quiet"]
+            };
+            let told = subdeq(folder.path(), args);
+            assert_eq!(told.status.code(), Some(1), "{file} cut at {cut}");
+            assert!(text(&told.stderr).contains(file), "{}", text(&told.stderr));
+        }
+        std::fs::write(&path, &bytes).unwrap();
+    }
+}
+
+#[test]
+fn images_of_ones_own_are_classified() {
+    let folder = tempfile::tempdir().unwrap();
+    ok(subdeq(folder.path(), &["train", "--epochs", "10", "--out", "run", "--quiet"]));
+    let shown = json(&ok(subdeq(folder.path(), &["data", "show", "digits", "--image", "3", "--json"])));
+    let pixels: Vec<u8> =
+        shown["pixels"].as_array().unwrap().iter().map(|p| p.as_u64().unwrap() as u8).collect();
+    let array =
+        subdeq_data::npy::NpyArray::new(vec![8, 8], subdeq_data::npy::NpyData::U8(pixels.clone())).unwrap();
+    array.write(&folder.path().join("three.npy")).unwrap();
+    let floats: Vec<f64> = pixels.iter().map(|&p| f64::from(p) / 16.0).collect();
+    let array =
+        subdeq_data::npy::NpyArray::new(vec![1, 8, 8], subdeq_data::npy::NpyData::F64(floats)).unwrap();
+    array.write(&folder.path().join("float.npy")).unwrap();
+    let told = ok(subdeq(folder.path(), &["predict", "run", "three.npy", "float.npy", "--json"]));
+    let lines: Vec<Value> =
+        text(&told.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        assert_eq!((line["class"].as_u64(), line["certified"].as_bool()), (Some(3), Some(true)), "{line}");
+        assert!(line["radius"].as_f64().unwrap() > 0.0, "{line}");
+    }
+    assert_eq!(lines[0]["probability"], lines[1]["probability"]);
+
+    std::fs::write(folder.path().join("broken.png"), b"no picture").unwrap();
+    let told = subdeq(folder.path(), &["predict", "run", "broken.png"]);
+    assert_eq!(told.status.code(), Some(1));
+    assert!(text(&told.stderr).contains("broken.png"), "{}", text(&told.stderr));
+}

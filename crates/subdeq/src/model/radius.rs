@@ -1,0 +1,281 @@
+//! How far an image may move before a trained classifier can change its mind, proved.
+//!
+//! Everything from the image to the logits except the solve is affine (up to a ReLU, which moves no further than its
+//! argument), and a certificate bounds how far the solution follows its injection. All of it is computed with intervals
+//! around the stored parameters: the radius is one of the exact model, not of its rounding.
+
+use subdeq_engine::network::NORM_EPSILON;
+use subdeq_engine::{Form, Injection, Network, Real};
+use subdeq_theory::certificate::{Certificate, Evidence, Metric, Scope, Verdict};
+use subdeq_theory::interval::Interval;
+use subdeq_theory::robustness::{Margin, input_radius};
+
+use super::{Classifier, norm_shape};
+use crate::{Error, ErrorBound, Result};
+
+/// How far a solution follows its injection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Reach {
+    /// `||dz||_2 <= gain ||dy||_2`.
+    TwoNorm { gain: f64 },
+    /// The factor of the map in Thompson's metric, the injection added at the end.
+    Thompson { factor: f64 },
+}
+
+/// The logits as a function of the state, `C z + d`.
+struct Head {
+    /// Class after class, each in the engine's order of a state.
+    weights: Vec<Vec<Interval>>,
+    offsets: Vec<Interval>,
+}
+
+/// `U x + b` of the injection.
+struct Input {
+    weights: Vec<f64>,
+    bias: Vec<f64>,
+    /// 2-norms of the rows (of the kernels of each channel), rounded up.
+    row_norms: Vec<f64>,
+    /// A bound of `||U||_2`.
+    norm: f64,
+}
+
+impl<T: Real, D: Network<T>> Classifier<T, D> {
+    /// For each image a radius (2-norm, in the numbers that the model reads) within which every image is given the same
+    /// class by the exact model; `None` where the certificate, which must be for all inputs, does not bound how far
+    /// solutions move.
+    ///
+    /// # Errors
+    /// Images that do not fit.
+    pub fn certified_radii(&mut self, x: &[T], certificate: &Certificate) -> Result<Vec<Option<f64>>> {
+        let (head, input) = (self.head()?, self.input()?);
+        let answers = self.answers(x)?;
+        let (Some(reach), Some(layer)) = (self.reach(certificate), self.equilibrium()) else {
+            return Ok(vec![None; answers.len()]);
+        };
+        let z = layer.read_states(answers.len())?;
+        let y = self.injected(x)?;
+        let bounds = match self.equilibrium() {
+            Some(layer) => layer.error_bounds(&y, &z)?,
+            None => Vec::new(),
+        };
+        let state = z.len() / answers.len();
+        let (x, y, z) = (numbers(x), numbers(&y), numbers(&z));
+        let inputs = x.chunks_exact(self.input_len());
+        let samples = z.chunks_exact(state).zip(y.chunks_exact(state)).zip(inputs);
+        let one = |(((z, y), x), (answer, bound)): (
+            ((&[f64], &[f64]), &[f64]),
+            (&super::Answer, &Option<ErrorBound>),
+        )| {
+            let error = bound.as_ref()?.value;
+            let moved = self.injection_error(&input, x, y);
+            Some(match reach {
+                Reach::TwoNorm { gain } => {
+                    head.two_norm_radius(z, answer.class(), error, gain, &moved, &input)
+                }
+                Reach::Thompson { factor } => {
+                    head.thompson_radius(z, answer.class(), error, factor, &moved, &input)
+                }
+            })
+        };
+        Ok(samples.zip(answers.iter().zip(&bounds)).map(one).collect())
+    }
+
+    fn reach(&mut self, certificate: &Certificate) -> Option<Reach> {
+        let architecture = self.equilibrium()?.architecture().clone();
+        let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else { return None };
+        if certificate.scope != Scope::AllInputs {
+            return None;
+        }
+        let outer = architecture.injection == Injection::Outer;
+        match (evidence, metric) {
+            // T3: m ||dz|| <= ||dy||; outside the activation, z - y is the solution for W y.
+            (Evidence::Splitting { margin, lipschitz, .. }, _) => {
+                let (m, norm) =
+                    (Interval::point(*margin), Interval::point(*lipschitz) + Interval::point(1.0));
+                let one = Interval::point(1.0);
+                let gain = if outer { one + norm / m } else { one / m };
+                Some(Reach::TwoNorm { gain: gain.hi })
+            }
+            (_, Metric::Thompson)
+                if outer
+                    && architecture.norm.is_none()
+                    && !matches!(architecture.form, Form::PowerRatio { .. }) =>
+            {
+                factor.map(|factor| Reach::Thompson { factor })
+            }
+            _ => None,
+        }
+    }
+
+    /// A stored array by its name.
+    fn array(state: &[(String, Vec<T>)], name: &str) -> Result<Vec<f64>> {
+        let found = state.iter().find(|(given, _)| given == name);
+        let (_, host) = found.ok_or_else(|| Error::invalid(format!("the model has no array `{name}`")))?;
+        Ok(numbers(host))
+    }
+
+    fn head(&mut self) -> Result<Head> {
+        let state = self.state()?;
+        let array = |name: &str| Self::array(&state, name);
+        let (weight, bias) = (array("head.weight")?, array("head.bias")?);
+        let (scale, offset) = (array("norm.scale")?, array("norm.offset")?);
+        let (mean, variance) = (array("norm.running_mean")?, array("norm.running_variance")?);
+        let point = Interval::point;
+        let channels = self.spec.hidden;
+        let factor: Vec<Interval> = (0..channels)
+            .map(|c| point(scale[c]) / (point(variance[c]) + point(NORM_EPSILON)).sqrt())
+            .collect();
+        let shift: Vec<Interval> =
+            (0..channels).map(|c| point(offset[c]) - point(mean[c]) * factor[c]).collect();
+        let shape = norm_shape(&self.spec, 1);
+        let (rows, columns) = (shape.height / shape.window, shape.width / shape.window);
+        let (features, area) = (shape.pooled_len(), point((shape.window * shape.window) as f64));
+        let class = |k: usize| {
+            let weight = &weight[k * features..][..features];
+            let entry = |i: usize| {
+                let (pixel, c) = (i / channels, i % channels);
+                let (row, column) = (pixel / shape.width / shape.window, pixel % shape.width / shape.window);
+                if row >= rows || column >= columns {
+                    return point(0.0);
+                }
+                point(weight[c * rows * columns + row * columns + column]) * factor[c] / area
+            };
+            // A pooled constant is the constant.
+            let constant = (0..features)
+                .map(|f| point(weight[f]) * shift[f / (rows * columns)])
+                .fold(point(bias[k]), |sum, term| sum + term);
+            ((0..shape.image_len()).map(entry).collect(), constant)
+        };
+        let (weights, offsets) = (0..self.spec.classes).map(class).unzip();
+        Ok(Head { weights, offsets })
+    }
+
+    fn input(&mut self) -> Result<Input> {
+        let state = self.state()?;
+        let weights = Self::array(&state, "injection0.weight")?;
+        let bias = Self::array(&state, "injection0.bias")?;
+        let fan_in = weights.len() / bias.len();
+        let point = Interval::point;
+        let row_norms = weights.chunks_exact(fan_in).map(two_norm).collect();
+        // sqrt(||U||_1 ||U||_inf), where a kernel counts with all its taps.
+        let (taps, inputs) = if self.spec.pool.is_some() { (9, fan_in / 9) } else { (1, fan_in) };
+        let mut columns = vec![point(0.0); inputs];
+        let mut rows = vec![point(0.0); bias.len()];
+        for (at, w) in weights.iter().enumerate() {
+            let size = point(w.abs());
+            rows[at / fan_in] = rows[at / fan_in] + size;
+            columns[at % fan_in / taps] = columns[at % fan_in / taps] + size;
+        }
+        let most = |sums: &[Interval]| sums.iter().fold(0.0f64, |m, s| m.max(s.hi));
+        let mut norm = (point(most(&rows)) * point(most(&columns))).sqrt().hi;
+        if taps == 1 {
+            norm = norm.min(two_norm(&weights));
+        }
+        Ok(Input { weights, bias, row_norms, norm })
+    }
+
+    /// How far each computed injection can be from the exact one.
+    fn injection_error(&self, input: &Input, x: &[f64], y: &[f64]) -> Vec<f64> {
+        let point = Interval::point;
+        let (width, height, inputs) = (self.spec.width, self.spec.height, self.spec.channels);
+        let outputs = input.bias.len();
+        let exact = |i: usize| {
+            let (pixel, o) = (i / outputs, i % outputs);
+            if self.spec.pool.is_none() {
+                let row = &input.weights[o * x.len()..][..x.len()];
+                return row
+                    .iter()
+                    .zip(x)
+                    .fold(point(input.bias[o]), |sum, (w, x)| sum + point(*w) * point(*x));
+            }
+            let mut sum = point(input.bias[o]);
+            for tap in 0..9 {
+                let (row, column) = (pixel / width + tap / 3, pixel % width + tap % 3);
+                // Rows and columns count from one outside the image.
+                if (1..=height).contains(&row) && (1..=width).contains(&column) {
+                    let at = ((row - 1) * width + column - 1) * inputs;
+                    for c in 0..inputs {
+                        sum = sum + point(input.weights[(o * inputs + c) * 9 + tap]) * point(x[at + c]);
+                    }
+                }
+            }
+            sum
+        };
+        let rectified = |u: Interval| Interval::new(u.lo.max(0.0), u.hi.max(0.0));
+        (0..y.len())
+            .map(|i| if self.rectified { rectified(exact(i)) } else { exact(i) })
+            .zip(y)
+            .map(|(exact, &y)| (exact - point(y)).magnitude())
+            .collect()
+    }
+}
+
+impl Head {
+    /// For every other class the weights and the offset of the margin.
+    fn margins(&self, class: usize) -> impl Iterator<Item = (Vec<Interval>, Interval)> {
+        (0..self.offsets.len()).filter(move |&k| k != class).map(move |k| {
+            let weights = self.weights[class].iter().zip(&self.weights[k]).map(|(&t, &k)| t - k).collect();
+            (weights, self.offsets[class] - self.offsets[k])
+        })
+    }
+
+    /// `error` is the distance of `z` to the solution, `moved` that of each injection to the exact one.
+    fn two_norm_radius(
+        &self,
+        z: &[f64],
+        class: usize,
+        error: f64,
+        gain: f64,
+        moved: &[f64],
+        input: &Input,
+    ) -> f64 {
+        let point = Interval::point;
+        let mut least = f64::INFINITY;
+        for (weights, offset) in self.margins(class) {
+            let margin = weights.iter().zip(z).fold(offset, |sum, (&w, &z)| sum + w * point(z));
+            let norm = weights.iter().fold(point(0.0), |sum, w| sum + w.square()).sqrt().hi;
+            // The solution may be `error` away from z, and the margin with it.
+            let reach = (point(margin.lo) - point(norm) * point(error)) / point(norm);
+            least = least.min(reach.lo);
+        }
+        let radius = (point(least) / point(gain) - point(two_norm(moved))) / point(input.norm);
+        radius.lo.max(0.0)
+    }
+
+    fn thompson_radius(
+        &self,
+        z: &[f64],
+        class: usize,
+        error: f64,
+        factor: f64,
+        moved: &[f64],
+        input: &Input,
+    ) -> f64 {
+        let point = Interval::point;
+        let mut least = f64::INFINITY;
+        for (weights, offset) in self.margins(class) {
+            // States are positive, so lower weights give a lower margin.
+            let margin = Margin { weights: weights.iter().map(|w| w.lo).collect(), offset: offset.lo };
+            least = least.min(margin.thompson_radius(z));
+        }
+        let reach = (point(least) - point(error)).lo.max(0.0);
+        let share = point(1.0) - ((point(factor) - point(1.0)) * point(reach)).exp();
+        let nearest = (-point(error)).exp();
+        let radii: Vec<f64> = z
+            .iter()
+            .zip(moved)
+            .map(|(&z, &moved)| (point(z) * nearest * share - point(moved)).lo.max(0.0))
+            .collect();
+        let norms: Vec<f64> = (0..z.len()).map(|i| input.row_norms[i % input.row_norms.len()]).collect();
+        input_radius(&radii, &norms)
+    }
+}
+
+fn numbers<T: Real>(x: &[T]) -> Vec<f64> {
+    x.iter().map(|x| x.to_f64()).collect()
+}
+
+/// Upper bound of the 2-norm.
+fn two_norm(x: &[f64]) -> f64 {
+    x.iter().fold(Interval::point(0.0), |sum, &x| sum + Interval::point(x).square()).sqrt().hi
+}

@@ -1,0 +1,108 @@
+//! A whole run: train, select, certify, test, write.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use subdeq_engine::Network;
+
+use super::evaluator::{EvaluationPlan, evaluate_in_full};
+use super::{Evaluation, Images, RunFolder, TensorFile, TrainConfig, Trainer, Watch, restore};
+use crate::model::Classifier;
+use crate::{Certificate, Result, Scope};
+
+/// The three parts of a data set.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// What the parameters are fitted to.
+    pub train: Images,
+    /// What selects the epoch.
+    pub validation: Images,
+    /// What is reported.
+    pub test: Images,
+}
+
+/// How a run goes about its work; nothing of it changes the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunOptions {
+    /// How much of an evaluation is wanted at the end.
+    pub evaluation: EvaluationPlan,
+    /// Time between two checkpoints within an epoch; the end of every epoch is one.
+    pub checkpoint_every: Duration,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { evaluation: EvaluationPlan::default(), checkpoint_every: Duration::from_secs(30) }
+    }
+}
+
+/// What stands in the metadata of a `model.safetensors`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelNote {
+    /// How it was trained.
+    pub config: TrainConfig,
+    /// The epoch (from 1) and validation error, in percent, that it was selected by.
+    pub selected: (usize, f64),
+    /// What is proved about it for all inputs; none for models without a fixed point.
+    pub certificate: Option<Certificate>,
+}
+
+/// Trains to the end (from the folder's checkpoint, if there is one), then writes `model.safetensors` and
+/// `evaluation.json`. Returns `None` if the watcher asked for a stop; the run can then be continued.
+///
+/// # Errors
+/// A training that diverges, data that do not fit, a folder that cannot be written.
+pub fn train_run<D: Network<f32>>(
+    device: &Arc<D>,
+    folder: &RunFolder,
+    config: &TrainConfig,
+    data: &Parts,
+    options: &RunOptions,
+    watch: Watch<'_>,
+) -> Result<Option<Evaluation>> {
+    let trainer = Trainer::new(device.clone(), folder.clone(), config.clone())?;
+    let mut trainer = trainer.checkpoint_every(options.checkpoint_every);
+    if trainer.run(&data.train, &data.validation, watch)? == ControlFlow::Break(()) {
+        return Ok(None);
+    }
+    let (tensors, selected) = trainer.into_selected()?;
+    // A new model, as whoever reads the file will have it.
+    let mut model = build(device, config, &tensors)?;
+    let certificate = match model.equilibrium() {
+        Some(layer) => Some(layer.certify(Scope::AllInputs)?),
+        None => None,
+    };
+    let note = ModelNote { config: config.clone(), selected, certificate };
+    TensorFile { note: note.clone(), tensors }.write(&folder.model_path())?;
+    let evaluation = evaluate_in_full(&mut model, &note, &data.test, &options.evaluation)?;
+    folder.write_json(EVALUATION, &evaluation)?;
+    Ok(Some(evaluation))
+}
+
+/// Name of the file that holds a run's [`Evaluation`].
+pub const EVALUATION: &str = "evaluation.json";
+
+/// The model of a run, from its `model.safetensors`.
+///
+/// # Errors
+/// No such file (the training is not over), or one that is damaged.
+pub fn load_model<D: Network<f32>>(device: &Arc<D>, path: &Path) -> Result<(Classifier<f32, D>, ModelNote)> {
+    let file = TensorFile::<ModelNote>::read(path)?;
+    Ok((build(device, &file.note.config, &file.tensors)?, file.note))
+}
+
+fn build<D: Network<f32>>(
+    device: &Arc<D>,
+    config: &TrainConfig,
+    tensors: &[(String, Vec<f32>)],
+) -> Result<Classifier<f32, D>> {
+    let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
+    let mut model = Classifier::new(device.clone(), config.model.clone(), &mut rng)?;
+    restore(&mut model, tensors)?;
+    Ok(model)
+}
