@@ -34,7 +34,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if let Some(config) = GraphRunConfig::of(&args.run) {
+    if let Some(config) = GraphRunConfig::of(&args.run)? {
         return graph::run(args, &config);
     }
     let (mut model, note) = trained::load(&args.run, args.threads)?;

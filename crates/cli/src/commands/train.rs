@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.seeds == Some(0) {
         return Err(Failure::usage("--seeds must be at least 1"));
     }
-    let given = graph::given_config(args);
+    let given = graph::given_config(args)?;
     if given.is_some() || args.data.as_deref().is_some_and(crate::graph::is_graph) {
         return graph::run(args, given);
     }

@@ -21,6 +21,12 @@ pub struct GraphRunConfig {
     pub training: GraphConfig,
 }
 
+/// As much of a config as tells one kind from the other.
+#[derive(Deserialize)]
+struct Marked {
+    kind: Option<Kind>,
+}
+
 /// The mark of a config for graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -42,8 +48,15 @@ pub struct GraphData {
 
 impl GraphRunConfig {
     /// The config of a run's folder, if it is one on a graph.
-    pub fn of(folder: &Path) -> Option<GraphRunConfig> {
-        RunFolder::open_as::<GraphRunConfig>(folder).ok().map(|(_, config)| config)
+    pub fn of(folder: &Path) -> Result<Option<GraphRunConfig>, Failure> {
+        match RunFolder::open_as::<Marked>(folder) {
+            Ok((_, Marked { kind: Some(Kind::Graph) })) => {
+                let (_, config) = RunFolder::open_as(folder).map_err(Failure::other)?;
+                Ok(Some(config))
+            }
+            // Whatever else is wrong with it, whoever reads it as the config of a run on images will say.
+            _ => Ok(None),
+        }
     }
 
     /// The graph and its division.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use subdeq_theory::certificate::{Theorem, Verdict};
 
-use super::{GraphCertificate, GraphMode, GraphModel};
+use super::{GraphCertificate, GraphMode, GraphModel, OutputActivation};
 use crate::{Error, Result};
 
 /// How a model is trained. [`GraphConfig::new`] gives the values of the published code.
@@ -40,7 +40,9 @@ impl GraphConfig {
     /// trained without edge dropout, which would scale the matrix beyond it.
     #[must_use]
     pub fn new(model: GraphModel) -> Self {
-        let certified_by_norm = model.mode_is_equilibrium() && model.map.is_linear();
+        let certified_by_norm = model.mode_is_equilibrium()
+            && model.map.normalisation.is_none()
+            && (model.map.is_linear() || model.output == OutputActivation::Signed);
         Self {
             model,
             hidden: 64,

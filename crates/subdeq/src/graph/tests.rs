@@ -41,7 +41,8 @@ fn planted(nodes: usize, classes: usize, seed: u64) -> (GraphProblem, GraphSplit
 /// The same nodes, each on its own.
 fn without_edges(problem: &GraphProblem) -> GraphProblem {
     let matrix = normalised_adjacency(problem.nodes(), &[]).unwrap();
-    GraphProblem::new(matrix, problem.features().clone(), problem.labels().to_vec(), problem.classes()).unwrap()
+    GraphProblem::new(matrix, problem.features().clone(), problem.labels().to_vec(), problem.classes())
+        .unwrap()
 }
 
 fn all_models() -> Vec<GraphModel> {
@@ -103,6 +104,30 @@ fn training_stops_when_nothing_gets_better() {
     assert!(seen == 400 || seen - run.best_epoch == 6);
     let best = run.epochs.iter().map(|epoch| epoch.validation_accuracy).fold(0.0, f64::max);
     assert_eq!(run.validation_accuracy, best);
+}
+
+#[test]
+fn iterations_are_as_few_as_promised() {
+    let (problem, split) = planted(150, 3, 5);
+    for model in all_models() {
+        let config = GraphConfig { epochs: 20, hidden: 8, ..GraphConfig::new(model) };
+        let run = train_graph(&problem, &split, &config, |_| ()).unwrap();
+        let convergence = run.classifier.convergence(&problem, 1e-6).unwrap();
+        let what = format!("{}: {convergence:?}", config.model.name);
+        assert_eq!(convergence.promised.is_some(), convergence.certificate.verdict.is_proven(), "{what}");
+        assert!(convergence.promised.is_none_or(|promised| convergence.measured <= promised), "{what}");
+        if let Some(factor) = convergence.certificate.factor() {
+            // Down to what f64 resolves; every step must shrink the residual by the factor.
+            let shrinks = |pair: &[f64]| pair[1] <= factor * pair[0] * (1.0 + 1e-9) + 1e-13;
+            assert!(convergence.residuals.windows(2).all(shrinks), "{what}");
+        }
+        let (evaluation, prediction) = run.classifier.evaluate(&problem, &split.test, 1).unwrap();
+        assert_eq!(evaluation.accuracy, 100.0 * run.test_accuracy, "{what}");
+        assert_eq!(evaluation.certified == Some(1.0), convergence.certificate.verdict.is_proven(), "{what}");
+        let counted: u64 = evaluation.confusion.iter().flatten().sum();
+        assert_eq!(counted as usize, split.test.len());
+        assert!((0..problem.nodes()).all(|node| prediction.probability(node) >= 1.0 / 3.0 - 1e-9));
+    }
 }
 
 #[test]

@@ -20,8 +20,8 @@ use crate::options::Telling;
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Graphs")]
 pub struct GraphOptions {
-    /// The model as the paper writes it (equilibrium, positive injection, certified) or as the published program has it
-    /// (ten unrolled steps from a signed injection) [default: paper].
+    /// The model as the paper writes it (equilibrium, positive injection, certified), as the published program has it (ten
+    /// unrolled steps from a signed injection), or the latter solved to its equilibrium [default: paper].
     #[arg(long, value_enum)]
     form: Option<Form>,
     /// Teleport probability [default: 0.1].
@@ -48,6 +48,7 @@ pub struct GraphOptions {
 enum Form {
     Paper,
     Release,
+    Solved,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -89,14 +90,14 @@ struct Finished {
 }
 
 /// The config that a run without options continues, or that `--config` names, if it is one for a graph.
-pub fn given_config(args: &Args) -> Option<GraphRunConfig> {
+pub fn given_config(args: &Args) -> Result<Option<GraphRunConfig>, Failure> {
     let folder = match (&args.config, &args.out) {
-        (Some(path), _) => path.parent().map(Path::to_path_buf)?,
+        (Some(path), _) => path.parent().unwrap_or(Path::new("")).to_owned(),
         (None, Some(out)) if args.resume && args.data.is_none() => match args.seeds {
             Some(_) => out.join(format!("seed-{}", args.seed.unwrap_or(0))),
             None => out.clone(),
         },
-        _ => return None,
+        _ => return Ok(None),
     };
     GraphRunConfig::of(&folder)
 }
@@ -152,13 +153,12 @@ fn config(args: &Args, graph: &Graph) -> Result<GraphRunConfig, Failure> {
     let name = args.model.as_deref().unwrap_or("appnp-normalized-tanh");
     let teleport = options.teleport.unwrap_or(0.1);
     let model = match options.form.unwrap_or(Form::Paper) {
-        Form::Release => {
-            if options.normalise.is_some() || options.positive.is_some() {
-                return Err(Failure::usage("--normalise and --positive belong to --form paper"));
-            }
-            GraphModel::release(name, teleport)
-        }
         Form::Paper => GraphModel::paper(name, teleport).map(|model| adapted(model, options)),
+        _ if options.normalise.is_some() || options.positive.is_some() => {
+            return Err(Failure::usage("--normalise and --positive belong to --form paper"));
+        }
+        Form::Release => GraphModel::release(name, teleport),
+        Form::Solved => GraphModel::release(name, teleport).map(GraphModel::solved),
     };
     let defaults = GraphConfig::new(model.map_err(Failure::usage)?);
     let seed = args.seed.unwrap_or(0);
@@ -167,11 +167,8 @@ fn config(args: &Args, graph: &Graph) -> Result<GraphRunConfig, Failure> {
         (None, Some(index)) => GraphSplitRule::Given { index },
         (None, None) => graph::default_split(&graph.dataset),
     };
-    let data = GraphData {
-        name: graph.dataset.name.clone(),
-        split,
-        split_seed: args.split_seed.unwrap_or(seed),
-    };
+    let data =
+        GraphData { name: graph.dataset.name.clone(), split, split_seed: args.split_seed.unwrap_or(seed) };
     let training = GraphConfig {
         hidden: args.channels.unwrap_or(defaults.hidden),
         rate: args.lr.unwrap_or(defaults.rate),
@@ -222,8 +219,7 @@ fn train(args: &Args, graph: &Graph, path: &Path, config: GraphRunConfig) -> Res
         train_graph_run(&folder, &graph.problem, &split, &training, every, &mut |epoch| progress.tell(epoch))
             .map_err(Failure::other)?
             .ok_or_else(|| Failure::other(format!("{} was stopped", path.display())))?;
-    let evaluation =
-        graph::evaluate(&folder, &config.data, (graph, &split), &classifier, training.threads)?;
+    let evaluation = graph::evaluate(&folder, &config.data, (graph, &split), &classifier, training.threads)?;
     Ok(Finished { folder: path.to_owned(), config, evaluation })
 }
 
@@ -320,7 +316,10 @@ fn tell(args: &Args, finished: &[Finished]) {
         let accuracies: Vec<f64> = finished.iter().map(|one| one.evaluation.accuracy).collect();
         let (mean, deviation) = mean_and_deviation(&accuracies);
         if args.output.json() {
-            println!("{}", json!({ "seeds": accuracies.len(), "mean_accuracy": mean, "deviation": deviation }));
+            println!(
+                "{}",
+                json!({ "seeds": accuracies.len(), "mean_accuracy": mean, "deviation": deviation })
+            );
         } else {
             println!("test accuracy over {} seeds: {mean:.2} +- {deviation:.2} %", accuracies.len());
         }
