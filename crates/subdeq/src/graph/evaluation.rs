@@ -13,7 +13,7 @@ const TOLERANCE: f64 = 1e-6;
 
 impl GraphClassifier {
     /// Classifies all nodes and counts the given ones. Nodes share one equation, so that all of them are certified or
-    /// none.
+    /// none; an unrolled propagation solves no equation, and nothing is said about one.
     ///
     /// # Errors
     /// Weights that do not fit the graph, or a solve that did not stay finite.
@@ -37,6 +37,8 @@ impl GraphClassifier {
         let accuracy = 100.0 * prediction.accuracy(problem.labels(), nodes);
         let certificate = &convergence.certificate;
         let solved = prediction.report;
+        let equation = solved.is_some();
+        let certified = f64::from(u8::from(certificate.verdict.is_proven()));
         let evaluation = Evaluation {
             model: self.model.name.clone(),
             samples: nodes.len(),
@@ -44,10 +46,10 @@ impl GraphClassifier {
             accuracy,
             loss,
             converged: f64::from(u8::from(solved.is_none_or(|report| report.outcome == Outcome::Converged))),
-            certified: Some(f64::from(u8::from(certificate.verdict.is_proven()))),
-            certified_samples: nodes.len(),
-            all_inputs: Some(summary(certificate)),
-            median_factor: certificate.factor(),
+            certified: equation.then_some(certified),
+            certified_samples: if equation { nodes.len() } else { 0 },
+            all_inputs: equation.then(|| summary(certificate)),
+            median_factor: certificate.factor().filter(|_| equation),
             confusion,
             iterations: solved.map(|report| (report.iterations, nodes.len() as u64)).into_iter().collect(),
             residuals: vec![convergence.residuals],
