@@ -7,7 +7,7 @@ use subdeq_engine::Network;
 use super::trainer::{EVALUATION_BATCH, order_of};
 use super::{Evaluation, Example, Images, ModelNote};
 use crate::model::{Answer, Classifier};
-use crate::{Certificate, Error, Result, Verdict};
+use crate::{Certificate, Equilibrium, Error, Result, Verdict};
 
 /// Below this a residual curve is not followed.
 const CURVE_FLOOR: f64 = 1e-6;
@@ -97,7 +97,8 @@ pub fn certified_radii<D: Network<f32>>(
     let in_pixels = |(radius, x): (Option<f64>, &[f32])| {
         let size = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
         let rounded = 1.001 * f64::from(f32::EPSILON) * size;
-        Some(((radius? - rounded) * deviation * (1.0 - 1e-12)).max(0.0))
+        let radius = (radius? - rounded) * deviation * (1.0 - 1e-12);
+        (radius > 0.0).then_some(radius)
     };
     Ok(radii.into_iter().zip(x.chunks_exact(model.input_len())).map(in_pixels).collect())
 }
@@ -167,7 +168,10 @@ fn sample_verdicts<D: Network<f32>>(
         None => Vec::new(),
         // What holds for every input holds for each.
         Some(all) if all.verdict.is_proven() => vec![summary(all); count],
-        Some(_) => certify_samples(model, images, count, plan.threads)?.iter().map(summary).collect(),
+        Some(_) => {
+            let proofs = each_sample(model, images, count, |layer, y| layer.prove_samples(y, plan.threads))?;
+            proofs.iter().map(summary).collect()
+        }
     };
     Ok(SampleVerdicts { samples })
 }
@@ -182,6 +186,15 @@ pub fn certify_samples<D: Network<f32>>(
     count: usize,
     threads: usize,
 ) -> Result<Vec<Certificate>> {
+    each_sample(model, images, count, |layer, y| layer.certify_samples(y, threads))
+}
+
+fn each_sample<D: Network<f32>>(
+    model: &mut Classifier<f32, D>,
+    images: &Images,
+    count: usize,
+    verdicts: impl Fn(&mut Equilibrium<f32, D>, &[f32]) -> Result<Vec<Certificate>>,
+) -> Result<Vec<Certificate>> {
     let indices: Vec<usize> = (0..count.min(images.len())).collect();
     let mut certificates = Vec::with_capacity(indices.len());
     for batch in indices.chunks(EVALUATION_BATCH) {
@@ -189,7 +202,7 @@ pub fn certify_samples<D: Network<f32>>(
         let layer = model
             .equilibrium()
             .ok_or_else(|| Error::Invalid("a model without a fixed point has none to certify".into()))?;
-        certificates.extend(layer.certify_samples(&y, threads)?);
+        certificates.extend(verdicts(layer, &y)?);
     }
     Ok(certificates)
 }
