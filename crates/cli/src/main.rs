@@ -7,9 +7,12 @@ mod dataset;
 mod failure;
 mod graph;
 mod options;
+mod paper;
 mod pictures;
 mod progress;
 mod recipe;
+mod report;
+mod statistics;
 mod trained;
 mod weights;
 

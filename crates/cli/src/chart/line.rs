@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::frame::{Frame, HEIGHT, LEFT, WIDTH, open_svg};
 use super::{Axis, PALETTE, escape};
 
 /// How a line is drawn.
@@ -44,35 +45,23 @@ pub struct Figure {
     pub panels: Vec<Panel>,
 }
 
-const PANEL_WIDTH: f64 = 480.0;
-const PANEL_HEIGHT: f64 = 340.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 18.0;
-const TOP: f64 = 36.0;
-const BOTTOM: f64 = 48.0;
 const LEGEND_ROW: f64 = 22.0;
 const LEGEND_COLUMN: f64 = 240.0;
 
 impl Figure {
-    /// The figure as a self-contained SVG document. Text and lines take the page's colour through `currentColor`,
-    /// so that it reads on light and on dark pages.
+    /// The figure as a self-contained SVG document.
     pub fn to_svg(&self) -> String {
         let names = self.names();
-        let width = PANEL_WIDTH * self.panels.len().max(1) as f64;
+        let width = WIDTH * self.panels.len().max(1) as f64;
         let columns = ((width / LEGEND_COLUMN) as usize).max(1);
         let legend_height = names.len().div_ceil(columns) as f64 * LEGEND_ROW + 10.0;
-        let height = PANEL_HEIGHT + legend_height;
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-             font-family=\"Ubuntu, Helvetica, Arial, sans-serif\" font-size=\"13\" color=\"#1f2328\" role=\"img\">\n\
-             <style>@media (prefers-color-scheme: dark) {{ svg {{ color: #e6edf3; }} }}</style>\n"
-        );
+        let mut svg = open_svg(width, HEIGHT + legend_height);
         for (k, panel) in self.panels.iter().enumerate() {
-            panel.draw(&mut svg, k as f64 * PANEL_WIDTH, &names);
+            panel.draw(&mut svg, k as f64 * WIDTH, &names);
         }
         for (k, name) in names.iter().enumerate() {
             let x = LEFT + (k % columns) as f64 * LEGEND_COLUMN;
-            let y = PANEL_HEIGHT + 12.0 + (k / columns) as f64 * LEGEND_ROW;
+            let y = HEIGHT + 12.0 + (k / columns) as f64 * LEGEND_ROW;
             let dash = self.dash_of(name);
             let _ = writeln!(
                 svg,
@@ -110,46 +99,21 @@ impl Panel {
     fn draw(&self, svg: &mut String, offset: f64, names: &[String]) {
         let visible = |&(x, y): &(f64, f64)| self.x.accepts(x) && self.y.accepts(y);
         let points = || self.series.iter().flat_map(|s| s.points.iter().copied()).filter(visible);
-        let x_range = self.x.resolve(points().map(|p| p.0));
-        let y_range = self.y.resolve(points().map(|p| p.1));
-        let (w, h) = (PANEL_WIDTH - LEFT - RIGHT, PANEL_HEIGHT - TOP - BOTTOM);
-        let to_x = |x: f64| offset + LEFT + w * self.x.place(x, x_range);
-        let to_y = |y: f64| TOP + h * (1.0 - self.y.place(y, y_range));
-        let (left, bottom) = (offset + LEFT, TOP + h);
-        let _ = writeln!(
-            svg,
-            "<text x=\"{}\" y=\"22\" text-anchor=\"middle\" font-size=\"15\" fill=\"currentColor\">{}</text>",
-            left + w / 2.0,
-            escape(&self.title)
-        );
-        for (value, label) in self.x.ticks(x_range) {
-            let x = to_x(value);
-            grid_line(svg, (x, TOP), (x, bottom));
-            tick_label(svg, (x, bottom + 18.0), "middle", &label);
-        }
-        for (value, label) in self.y.ticks(y_range) {
-            let y = to_y(value);
-            grid_line(svg, (left, y), (left + w, y));
-            tick_label(svg, (left - 7.0, y + 4.5), "end", &label);
-        }
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{left}\" y=\"{TOP}\" width=\"{w}\" height=\"{h}\" fill=\"none\" stroke=\"currentColor\" stroke-opacity=\"0.5\"/>\n\
-             <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" fill=\"currentColor\">{}</text>\n\
-             <text transform=\"translate({} {}) rotate(-90)\" text-anchor=\"middle\" fill=\"currentColor\">{}</text>",
-            left + w / 2.0,
-            PANEL_HEIGHT - 8.0,
-            escape(&self.x.label),
-            offset + 16.0,
-            TOP + h / 2.0,
-            escape(&self.y.label)
-        );
+        let frame = Frame {
+            title: &self.title,
+            x: &self.x,
+            y: &self.y,
+            x_range: self.x.resolve(points().map(|p| p.0)),
+            y_range: self.y.resolve(points().map(|p| p.1)),
+            offset,
+        };
+        frame.draw(svg);
         for series in &self.series {
             let path: Vec<String> = series
                 .points
                 .iter()
-                .filter(|p| visible(p) && inside(p.0, x_range) && inside(p.1, y_range))
-                .map(|&(x, y)| format!("{:.2},{:.2}", to_x(x), to_y(y)))
+                .filter(|p| visible(p) && inside(p.0, frame.x_range) && inside(p.1, frame.y_range))
+                .map(|&(x, y)| format!("{:.2},{:.2}", frame.to_x(x), frame.to_y(y)))
                 .collect();
             let _ = writeln!(
                 svg,
@@ -176,26 +140,6 @@ fn dash(stroke: Stroke) -> &'static str {
 fn colour(names: &[String], name: &str) -> &'static str {
     let index = names.iter().position(|n| n == name).unwrap_or(0);
     PALETTE[index % PALETTE.len()]
-}
-
-fn grid_line(svg: &mut String, from: (f64, f64), to: (f64, f64)) {
-    let _ = writeln!(
-        svg,
-        "<line x1=\"{:.2}\" y1=\"{:.2}\" x2=\"{:.2}\" y2=\"{:.2}\" stroke=\"currentColor\" stroke-opacity=\"0.13\"/>",
-        from.0, from.1, to.0, to.1
-    );
-}
-
-/// A tick label; what follows `^` is set as an exponent.
-fn tick_label(svg: &mut String, (x, y): (f64, f64), anchor: &str, label: &str) {
-    let text = match label.split_once('^') {
-        Some((base, exponent)) => format!("{base}<tspan dy=\"-5\" font-size=\"10\">{exponent}</tspan>"),
-        None => label.to_owned(),
-    };
-    let _ = writeln!(
-        svg,
-        "<text x=\"{x:.2}\" y=\"{y:.2}\" text-anchor=\"{anchor}\" fill=\"currentColor\">{text}</text>"
-    );
 }
 
 #[cfg(test)]
@@ -240,6 +184,6 @@ mod tests {
         let png = render_png(&figure().to_svg(), 2.0).unwrap();
         assert_eq!(&png[1..4], b"PNG");
         let width = u32::from_be_bytes(png[16..20].try_into().unwrap());
-        assert_eq!(width, 2 * 2 * PANEL_WIDTH as u32);
+        assert_eq!(width, 2 * 2 * WIDTH as u32);
     }
 }

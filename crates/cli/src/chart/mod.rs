@@ -1,10 +1,13 @@
 //! Charts for people: SVG that follows the reader's light or dark theme, and PNG for everything else.
 
 mod axis;
+mod frame;
+mod histogram;
 mod line;
 mod png;
 
 pub use axis::{Axis, Scale};
+pub use histogram::Histogram;
 pub use line::{Figure, Panel, Series, Stroke};
 pub use png::render_png;
 

@@ -8,6 +8,7 @@ mod degree;
 mod eval;
 mod man;
 mod predict;
+mod report;
 mod reproduce;
 mod solve;
 mod train;
@@ -36,6 +37,7 @@ enum Command {
     Certify(certify::Args),
     Solve(solve::Args),
     Bench(bench::Args),
+    Report(report::Args),
     Reproduce(reproduce::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -53,6 +55,7 @@ impl Program {
             Command::Certify(args) => certify::run(&args),
             Command::Solve(args) => solve::run(&args),
             Command::Bench(args) => bench::run(&args),
+            Command::Report(args) => report::run(&args),
             Command::Reproduce(args) => reproduce::run(&args),
             Command::Completions(args) => Ok(completions::run(&args)),
             Command::Man(args) => man::run(&args),

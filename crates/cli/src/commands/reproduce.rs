@@ -2,6 +2,7 @@
 
 mod figure1;
 mod graphs;
+mod images;
 mod table1;
 mod table2;
 
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::failure::Failure;
+use crate::options::DataDir;
 
 /// Make a table or figure of the paper again; the theory tables stand beside what is true.
 #[derive(clap::Args)]
@@ -22,18 +24,31 @@ pub struct Args {
     /// Seed of weights and inputs.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Threads; 0 means all.
-    #[arg(long, default_value_t = 0)]
-    threads: usize,
+    /// Threads; 0 means all. Experiments that run side by side (--jobs) have one each if nothing is said.
+    #[arg(long)]
+    threads: Option<usize>,
     /// Runs per cell of a table of experiments.
     #[arg(long, default_value_t = 5)]
     seeds: u64,
-    /// Only cells with this graph, model or form (several with commas); may be given again to narrow further.
+    /// Only these parts of a table of experiments (several with commas): mnist-dense, mnist-conv, cifar10, svhn,
+    /// tiny-imagenet; for graphs cora-cit, cora-author, citeseer, pubmed, dblp, and release, solved, paper (given again, it
+    /// narrows further).
     #[arg(long)]
     only: Vec<String>,
-    /// Folder of the data sets [default: SUBDEQ_DATA, else data].
+    /// Only these models (several with commas) [default: all rows].
     #[arg(long)]
-    data_dir: Option<PathBuf>,
+    models: Vec<String>,
+    /// Epochs of a training [default: the paper's].
+    #[arg(long)]
+    epochs: Option<usize>,
+    /// Experiments at the same time; 0 means one per core.
+    #[arg(long, default_value_t = 0)]
+    jobs: usize,
+    /// Where the run folders of experiments go; one that was begun is continued.
+    #[arg(long, default_value = "runs")]
+    runs: PathBuf,
+    #[command(flatten)]
+    data_dir: DataDir,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -48,15 +63,24 @@ enum What {
     Table4,
     /// The same with the teleport probability chosen on validation nodes (the appendix's table).
     Table6,
+    /// Validation accuracy per epoch of the dense MNIST models (an experiment; what was run is not run again).
+    Figure2,
+    /// Test errors on images, and the sound models beside them (an experiment).
+    Table3,
+    /// Test errors of the appendix's models on images (an experiment).
+    Table5,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     match args.what {
         What::Table1 => table1::print(),
         What::Table2 => table2::print()?,
-        What::Figure1 => figure1::run(&args.out, args.seed, args.threads)?,
+        What::Figure1 => figure1::run(&args.out, args.seed, args.threads.unwrap_or(0))?,
         What::Table4 => graphs::run(graphs::Table::Four, &graph_options(args))?,
         What::Table6 => graphs::run(graphs::Table::Six, &graph_options(args))?,
+        What::Figure2 => images::figure2(&image_options(args))?,
+        What::Table3 => images::table(images::Table::Three, &image_options(args))?,
+        What::Table5 => images::table(images::Table::Five, &image_options(args))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -64,9 +88,24 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn graph_options(args: &Args) -> graphs::Options<'_> {
     graphs::Options {
         only: &args.only,
+        models: &args.models,
         seeds: args.seeds,
         out: &args.out,
-        data_dir: args.data_dir.as_deref(),
-        threads: args.threads,
+        data_dir: args.data_dir.path(),
+        threads: args.threads.unwrap_or(1),
+    }
+}
+
+fn image_options(args: &Args) -> images::Options<'_> {
+    images::Options {
+        only: &args.only,
+        models: &args.models,
+        seeds: args.seeds,
+        epochs: args.epochs,
+        out: &args.out,
+        runs: &args.runs,
+        data_dir: args.data_dir.path(),
+        jobs: args.jobs,
+        threads: args.threads.unwrap_or(1),
     }
 }

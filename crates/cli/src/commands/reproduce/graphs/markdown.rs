@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::ledger::{Ledger, Record};
 use super::{DISTANCE, Form, Table, chosen_teleport, key, paper};
+use crate::statistics;
 
 /// Deviations within which a mean counts as the paper's.
 const WITHIN: f64 = 2.0;
@@ -119,14 +120,13 @@ impl Summary {
         seeds: u64,
     ) -> Option<Summary> {
         let runs = runs(table, ledger, graph, model, form, seeds)?;
-        let count = runs.len() as f64;
-        let mean = runs.iter().map(|run| run.accuracy).sum::<f64>() / count;
-        let squares: f64 = runs.iter().map(|run| (run.accuracy - mean).powi(2)).sum();
+        let accuracies: Vec<f64> = runs.iter().map(|run| run.accuracy).collect();
+        let converged: Vec<f64> = runs.iter().map(|run| run.converged).collect();
         Some(Summary {
             teleport: runs[0].key.teleport,
-            mean,
-            deviation: (squares / (count - 1.0).max(1.0)).sqrt(),
-            converged: runs.iter().map(|run| run.converged).sum::<f64>() / count,
+            mean: statistics::mean(&accuracies),
+            deviation: statistics::deviation(&accuracies).unwrap_or(0.0),
+            converged: statistics::mean(&converged),
         })
     }
 }

@@ -59,8 +59,10 @@ impl Form {
 
 /// What to run, and where the results go.
 pub struct Options<'a> {
-    /// Only cells for which each of these words is the graph, the model or the form; none: all.
+    /// Only cells for which each of these lists has the graph or the form; none: all.
     pub only: &'a [String],
+    /// Only these models; none: all.
+    pub models: &'a [String],
     /// Runs per cell.
     pub seeds: u64,
     /// Folder of the ledger and of the table.
@@ -73,9 +75,28 @@ pub struct Options<'a> {
 
 impl Options<'_> {
     fn wants(&self, graph: &str, model: &str, form: Form) -> bool {
-        self.only
-            .iter()
-            .all(|words| words.split(',').any(|word| word == graph || word == model || word == form.name()))
+        let named = |list: &String, names: &[&str]| list.split(',').any(|word| names.contains(&word));
+        self.only.iter().all(|list| named(list, &[graph, form.name()]))
+            && (self.models.is_empty() || self.models.iter().any(|list| named(list, &[model])))
+    }
+
+    /// Refuses words that name nothing: they would quietly run nothing.
+    fn check(&self) -> Result<(), Failure> {
+        let known = |word: &str, names: &[&str]| names.contains(&word);
+        let forms = Form::ALL.map(Form::name);
+        let unknown = |lists: &[String], names: &[&str]| {
+            let words = lists.iter().flat_map(|list| list.split(','));
+            words.map(str::to_owned).find(|word| !known(word, names))
+        };
+        let parts = [&paper::GRAPHS[..], &forms[..]].concat();
+        for (option, lists, names) in
+            [("--only", self.only, &parts[..]), ("--models", self.models, &GraphModel::NAMES[..])]
+        {
+            if let Some(word) = unknown(lists, names) {
+                return Err(Failure::usage(format!("{option} {word}: known are {}", names.join(", "))));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -115,6 +136,7 @@ impl Table {
 
 /// Runs what is not in the ledger yet, prints the table as markdown and writes it beside the ledger.
 pub fn run(table: Table, options: &Options<'_>) -> Result<(), Failure> {
+    options.check()?;
     let mut ledger = Ledger::open(options.out, table.name())?;
     for graph_name in paper::GRAPHS {
         let mut graph = None;

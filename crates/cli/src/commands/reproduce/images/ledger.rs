@@ -1,0 +1,220 @@
+//! What was run: one JSON file per column of the tables, written anew after each run, so that nothing is run twice.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use subdeq::train::{EpochMetrics, Evaluation, TrainConfig, VerdictSummary, replace_file};
+
+use crate::failure::Failure;
+
+/// A finished run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Row of the table.
+    pub model: String,
+    /// The run's seed.
+    pub seed: u64,
+    /// Test error in percent of the model with the lowest validation error.
+    pub error: f64,
+    /// Test images.
+    pub samples: usize,
+    /// Share of the test solves that converged.
+    pub converged: f64,
+    /// Share of the test inputs looked at whose fixed point is proved to be the only one.
+    pub certified: Option<f64>,
+    /// How many were looked at.
+    pub certified_samples: usize,
+    /// What is proved for all inputs.
+    pub all_inputs: Option<VerdictSummary>,
+    /// Median of the factors of those inputs.
+    pub median_factor: Option<f64>,
+    /// The epoch (from 1) that was selected.
+    pub best_epoch: usize,
+    /// Validation error in percent after each epoch.
+    pub validation_errors: Vec<f64>,
+    /// Forward and adjoint iterations per training sample, in the last epoch.
+    pub iterations: [f64; 2],
+    /// Median of the seconds that an epoch's training batches took.
+    pub seconds_per_epoch: f64,
+    /// What it ran on.
+    pub machine: Machine,
+    /// When it ended, seconds since 1970.
+    pub ended: u64,
+    /// Version of this program.
+    pub version: String,
+    /// Everything that decided the result.
+    pub config: Value,
+}
+
+/// What a run ran on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// Its cores, as the system counts them.
+    pub cores: usize,
+    /// Threads of the run.
+    pub threads: usize,
+    /// Runs at the same time.
+    pub jobs: usize,
+}
+
+impl Entry {
+    /// What there is to say about a finished run.
+    pub fn new(
+        model: &str,
+        config: &TrainConfig,
+        evaluation: &Evaluation,
+        epochs: &[EpochMetrics],
+        machine: Machine,
+    ) -> Result<Self, Failure> {
+        let validation_errors: Vec<f64> = epochs.iter().map(|epoch| epoch.validation_error).collect();
+        let best = epochs.iter().min_by(|a, b| a.validation_error.total_cmp(&b.validation_error));
+        let seconds = crate::statistics::median(epochs.iter().map(|epoch| epoch.seconds).collect());
+        let (Some(best), Some(last), Some(seconds)) = (best, epochs.last(), seconds) else {
+            return Err(Failure::other(format!("the run of {model} has no metrics")));
+        };
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Ok(Self {
+            model: model.to_owned(),
+            seed: config.seed,
+            error: evaluation.error,
+            samples: evaluation.samples,
+            converged: evaluation.converged,
+            certified: evaluation.certified,
+            certified_samples: evaluation.certified_samples,
+            all_inputs: evaluation.all_inputs.clone(),
+            median_factor: evaluation.median_factor,
+            best_epoch: best.epoch,
+            validation_errors,
+            iterations: [last.forward_iterations, last.backward_iterations],
+            seconds_per_epoch: seconds,
+            machine,
+            ended: now.map_or(0, |since| since.as_secs()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            config: as_json(config)?,
+        })
+    }
+}
+
+/// A config as the ledger keeps it.
+pub fn as_json(config: &TrainConfig) -> Result<Value, Failure> {
+    serde_json::to_value(config).map_err(Failure::other)
+}
+
+/// The runs of one column.
+#[derive(Debug)]
+pub struct Ledger {
+    path: PathBuf,
+    entries: Vec<Entry>,
+}
+
+impl Ledger {
+    /// Reads the ledger of a column, if there is one yet.
+    pub fn open(folder: &Path, column: &str) -> Result<Self, Failure> {
+        let path = folder.join(format!("{column}.json"));
+        let entries = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|why| Failure::other(format!("{}: {why}", path.display())))?,
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(why) => return Err(Failure::other(format!("{} cannot be read: {why}", path.display()))),
+        };
+        Ok(Self { path, entries })
+    }
+
+    /// The run of exactly this config, if it was run.
+    pub fn find(&self, model: &str, config: &Value) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.model == model && entry.config == *config)
+    }
+
+    /// Adds a run and writes the file. Other processes may add to the same file: what they wrote is read again first.
+    pub fn add(&mut self, entry: Entry) -> Result<(), Failure> {
+        let fault =
+            |why: std::io::Error| Failure::other(format!("{} cannot be written: {why}", self.path.display()));
+        if let Some(folder) = self.path.parent() {
+            fs::create_dir_all(folder).map_err(fault)?;
+        }
+        let lock = File::create(self.path.with_extension("lock")).map_err(fault)?;
+        lock.lock().map_err(fault)?;
+        if let (Some(folder), Some(column)) = (self.path.parent(), self.path.file_stem()) {
+            self.entries = Self::open(folder, &column.to_string_lossy())?.entries;
+        }
+        self.entries.retain(|old| old.model != entry.model || old.config != entry.config);
+        self.entries.push(entry);
+        self.entries.sort_by(|a, b| (&a.model, a.seed).cmp(&(&b.model, b.seed)));
+        // An entry per line: that is what people and version control compare.
+        let lines: Result<Vec<String>, _> = self.entries.iter().map(serde_json::to_string).collect();
+        let text = format!("[\n{}\n]\n", lines.map_err(Failure::other)?.join(",\n"));
+        replace_file(&self.path, |out| out.write_all(text.as_bytes()))
+            .map_err(|why| Failure::other(format!("{} cannot be written: {why}", self.path.display())))
+    }
+}
+
+impl Machine {
+    /// This one.
+    pub fn here(threads: usize, jobs: usize) -> Self {
+        let named = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("model name"))?;
+            line.split_once(':').map(|(_, name)| name.trim().to_owned())
+        });
+        Self {
+            processor: named.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            threads,
+            jobs,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(model: &str, seed: u64, error: f64) -> Entry {
+        Entry {
+            model: model.into(),
+            seed,
+            error,
+            samples: 10,
+            converged: 1.0,
+            certified: None,
+            certified_samples: 0,
+            all_inputs: None,
+            median_factor: None,
+            best_epoch: 1,
+            validation_errors: vec![error],
+            iterations: [1.0, 0.0],
+            seconds_per_epoch: 0.1,
+            machine: Machine::here(1, 2),
+            ended: 0,
+            version: "0".into(),
+            config: serde_json::json!({ "seed": seed, "epochs": 30 }),
+        }
+    }
+
+    #[test]
+    fn two_processes_lose_nothing_and_a_run_is_there_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Ledger::open(folder.path(), "mnist-dense").unwrap();
+        let (mut ours, mut theirs) = (open(), open());
+        ours.add(entry("b", 0, 1.0)).unwrap();
+        theirs.add(entry("a", 0, 2.0)).unwrap();
+        ours.add(entry("b", 0, 3.0)).unwrap();
+        let again = open();
+        let found: Vec<_> = again.entries.iter().map(|e| (e.model.as_str(), e.error)).collect();
+        assert_eq!(found, [("a", 2.0), ("b", 3.0)]);
+        assert!(again.find("b", &entry("b", 0, 0.0).config).is_some());
+        assert!(again.find("b", &serde_json::json!({ "seed": 0, "epochs": 3 })).is_none());
+    }
+
+    #[test]
+    fn a_damaged_ledger_is_named_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("svhn.json"), "[{").unwrap();
+        let complaint = Ledger::open(folder.path(), "svhn").unwrap_err().to_string();
+        assert!(complaint.contains("svhn.json"), "{complaint}");
+        assert_eq!(fs::read_to_string(folder.path().join("svhn.json")).unwrap(), "[{");
+    }
+}

@@ -1,0 +1,255 @@
+//! The paper's image experiments: Table 3, the appendix table (Table 5) and Figure 2, run by run.
+
+mod figure2;
+mod ledger;
+mod markdown;
+mod rows;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{ops::ControlFlow, thread};
+
+use serde_json::Value;
+use subdeq::train::{EvaluationPlan, RunFolder, RunOptions, TrainConfig, train_run};
+use subdeq::{Cpu, Layout};
+
+use crate::dataset::{self, Dataset};
+use crate::failure::Failure;
+use crate::paper::Column;
+use crate::recipe::{self, Wishes};
+use ledger::{Entry, Ledger, Machine};
+
+/// Test inputs that are certified one by one.
+const CERTIFIED: usize = 1000;
+
+/// Which of the two tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// All models, and the sound ones below them.
+    Three,
+    /// The subhomogeneous ones with those of the appendix.
+    Five,
+}
+
+/// What to run, and where the results go.
+pub struct Options<'a> {
+    /// Only these columns; none: all.
+    pub only: &'a [String],
+    /// Only these rows; none: all.
+    pub models: &'a [String],
+    /// Runs per cell.
+    pub seeds: u64,
+    /// Epochs, if others than the paper's.
+    pub epochs: Option<usize>,
+    /// Folder of the ledger, the table and the figure.
+    pub out: &'a Path,
+    /// Folder of the run folders.
+    pub runs: &'a Path,
+    /// Where the data are.
+    pub data_dir: Option<&'a Path>,
+    /// Runs at the same time; 0 for one per core.
+    pub jobs: usize,
+    /// Threads of a run.
+    pub threads: usize,
+}
+
+/// One run to be made, or that was made.
+struct Task {
+    row: &'static str,
+    config: TrainConfig,
+    folder: PathBuf,
+    /// The config as the ledger keeps it.
+    key: Value,
+}
+
+/// Runs what is not in the ledger yet, prints a table and writes it beside the ledger.
+pub fn table(table: Table, options: &Options<'_>) -> Result<(), Failure> {
+    let columns = columns(options)?;
+    let mut text = String::new();
+    let mut failed = Vec::new();
+    for column in columns {
+        let names = chosen_rows(options, rows::names(table, column))?;
+        if names.is_empty() {
+            continue;
+        }
+        let (tasks, ledger, failures) = run_column(column, &names, options)?;
+        text += &markdown::table(column, &names, &tasks, &ledger);
+        text.push('\n');
+        failed.extend(failures);
+    }
+    let name = match table {
+        Table::Three => "table3.md",
+        Table::Five => "table5.md",
+    };
+    write(options.out, name, text.as_bytes())?;
+    print!("{text}");
+    told(failed)
+}
+
+/// Runs the dense MNIST models that are not in the ledger yet and draws their validation accuracy.
+pub fn figure2(options: &Options<'_>) -> Result<(), Failure> {
+    let column = Column::MnistDense;
+    if columns(options)? != [column] && !options.only.is_empty() {
+        return Err(Failure::usage("Figure 2 is about mnist-dense alone: leave --only out"));
+    }
+    let printed: Vec<&str> = column.table3().iter().map(|row| row.model).collect();
+    let names = match options.models {
+        [] => printed,
+        _ => chosen_rows(options, rows::names(Table::Three, column))?,
+    };
+    let (tasks, ledger, failures) = run_column(column, &names, options)?;
+    figure2::write(options.out, &names, &tasks, &ledger)?;
+    told(failures)
+}
+
+fn told(failures: Vec<String>) -> Result<(), Failure> {
+    if failures.is_empty() { Ok(()) } else { Err(Failure::other(failures.join("\n"))) }
+}
+
+fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+    let path = folder.join(name);
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&path, bytes))
+        .map_err(|why| Failure::other(format!("{} cannot be written: {why}", path.display())))
+}
+
+fn columns(options: &Options<'_>) -> Result<Vec<Column>, Failure> {
+    let named = |name: &str| {
+        Column::ALL.into_iter().find(|column| column.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = Column::ALL.iter().map(|column| column.name()).collect();
+            Failure::usage(format!("there is no column `{name}`; known are {}", known.join(", ")))
+        })
+    };
+    let words: Vec<&str> = options.only.iter().flat_map(|words| words.split(',')).collect();
+    if words.is_empty() { Ok(Column::ALL.to_vec()) } else { words.into_iter().map(named).collect() }
+}
+
+/// The rows that were asked for, in the order of the table.
+fn chosen_rows(options: &Options<'_>, names: Vec<&'static str>) -> Result<Vec<&'static str>, Failure> {
+    let words: Vec<&str> = options.models.iter().flat_map(|words| words.split(',')).collect();
+    if let Some(unknown) = words.iter().find(|word| !names.contains(word)) {
+        return Err(Failure::usage(format!("there is no row `{unknown}`; known are {}", names.join(", "))));
+    }
+    Ok(names.into_iter().filter(|name| words.is_empty() || words.contains(name)).collect())
+}
+
+/// Makes the runs of a column that were not made yet. What failed is told, not a reason to leave the others.
+fn run_column(
+    column: Column,
+    names: &[&'static str],
+    options: &Options<'_>,
+) -> Result<(Vec<Task>, Ledger, Vec<String>), Failure> {
+    let data = dataset::load(column.data(), options.data_dir, "release", 0)?;
+    let tasks = tasks(column, names, &data, options)?;
+    let ledger = Ledger::open(options.out, column.name())?;
+    let open: Vec<&Task> = tasks.iter().filter(|task| ledger.find(task.row, &task.key).is_none()).collect();
+    let jobs = match options.jobs {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        jobs => jobs,
+    };
+    if !open.is_empty() {
+        eprintln!("{}: {} of {} runs to make, {jobs} at a time", column.name(), open.len(), tasks.len());
+    }
+    let machine = Machine::here(options.threads, jobs);
+    let (next, ledger, failures) = (AtomicUsize::new(0), Mutex::new(ledger), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(task) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let made = make(task, &data, options.threads, machine.clone()).and_then(|entry| {
+                let line = told_entry(column, &entry);
+                ledger.lock().unwrap_or_else(PoisonError::into_inner).add(entry)?;
+                eprintln!("{line}");
+                Ok(())
+            });
+            if let Err(why) = made {
+                let sentence = format!("{} {} seed {}: {why}", column.name(), task.row, task.config.seed);
+                eprintln!("{sentence}");
+                failures.lock().unwrap_or_else(PoisonError::into_inner).push(sentence);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..jobs.min(open.len()) {
+            scope.spawn(work);
+        }
+    });
+    let ledger = ledger.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok((tasks, ledger, failures.into_inner().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// Seed by seed, so that every row has its first run before any has its second.
+fn tasks(
+    column: Column,
+    names: &[&'static str],
+    data: &Dataset,
+    options: &Options<'_>,
+) -> Result<Vec<Task>, Failure> {
+    let layout = if column.convolutional() { Layout::Conv } else { Layout::Dense };
+    let mut tasks = Vec::new();
+    for seed in 0..options.seeds {
+        for &row in names {
+            let wishes = Wishes { epochs: options.epochs, ..Wishes::default() };
+            let mut config = recipe::config(data, layout, seed, &wishes)?;
+            config.model.core = rows::core(row, layout)?;
+            let length = options.epochs.map_or(String::new(), |epochs| format!("-{epochs}-epochs"));
+            let folder = options.runs.join(column.name()).join(row).join(format!("seed-{seed}{length}"));
+            let key = ledger::as_json(&config)?;
+            tasks.push(Task { row, config, folder, key });
+        }
+    }
+    Ok(tasks)
+}
+
+/// Makes a run, from its checkpoint if it was begun.
+fn make(task: &Task, data: &Dataset, threads: usize, machine: Machine) -> Result<Entry, Failure> {
+    let folder = if task.folder.join("config.toml").exists() {
+        let (folder, stored) = RunFolder::open(&task.folder).map_err(Failure::other)?;
+        if stored != task.config {
+            return Err(Failure::other(format!(
+                "{} was begun with another config: choose another --runs, or remove it",
+                task.folder.display()
+            )));
+        }
+        folder
+    } else {
+        RunFolder::create(&task.folder, &task.config).map_err(Failure::other)?
+    };
+    let device = Arc::new(Cpu::<f32>::new(threads).map_err(Failure::other)?);
+    let plan = EvaluationPlan { certify: CERTIFIED, threads, ..EvaluationPlan::default() };
+    let on = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
+    let run = RunOptions { evaluation: plan, ..RunOptions::default() };
+    let evaluation = train_run(&device, &folder, &task.config, &data.parts, &run, on)
+        .map_err(Failure::other)?
+        .ok_or_else(|| Failure::other("was stopped"))?;
+    let epochs = folder.read_metrics().map_err(Failure::other)?;
+    Entry::new(task.row, &task.config, &evaluation, &epochs, machine)
+}
+
+fn told_entry(column: Column, entry: &Entry) -> String {
+    format!(
+        "{} {} seed {}: test error {:.2} %, epoch {} selected, {:.1} s per epoch",
+        column.name(),
+        entry.model,
+        entry.seed,
+        entry.error,
+        entry.best_epoch,
+        entry.seconds_per_epoch
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_a_model() {
+        for column in Column::ALL {
+            let layout = if column.convolutional() { Layout::Conv } else { Layout::Dense };
+            for table in [Table::Three, Table::Five] {
+                for name in rows::names(table, column) {
+                    assert_eq!(rows::core(name, layout).unwrap().name(), name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The rows of the image tables: the paper's models and the sound ones.
+
+use subdeq::map::{Architecture, Monotone, SplitSign};
+use subdeq::model::Core;
+use subdeq::{Activation, Layout};
+
+use super::Table;
+use crate::failure::Failure;
+use crate::paper::Column;
+
+/// A sound model: unique for every weight and input.
+pub struct Sound {
+    /// Its name.
+    pub name: &'static str,
+    /// Its equation.
+    pub equation: &'static str,
+}
+
+/// The sound models, from the simplest to the monotone ones.
+pub const SOUND: [Sound; 15] = [
+    Sound { name: "excitatory", equation: "tanh(\\|W\\| z) + f(x) + 1.2" },
+    Sound { name: "row-signed", equation: "softsign(±\\|W\\| z) + f(x) + 1.2, a sign per row" },
+    Sound { name: "split-sign", equation: "softsign(W⁺z) − softsign(W⁻z) + f(x) + 1.2" },
+    Sound { name: "split-sign-tanh", equation: "tanh(W⁺z) − tanh(W⁻z) + f(x) + 1.603" },
+    Sound { name: "divisive", equation: "tanh(Pz / (1 + Nz)) + f(x) + 0.4" },
+    Sound { name: "rational", equation: "Pz / (1 + Pz + Nz) + f(x) + 0.14" },
+    Sound { name: "power-ratio", equation: "((Pz + f₁(x) + ε) / (Nz + f₂(x) + ε))^0.49" },
+    Sound { name: "gains", equation: "A softsign(Pz) − B softsign(Nz) + f(x) + a(B)" },
+    Sound { name: "monotone", equation: "ReLU(Wz + Ux + b), W = V − shift, m = 0.02" },
+    Sound {
+        name: "monotone-product", equation: "ReLU(Wz + Ux + b), W = (1−m)I − A'A + B − B', m = 0.02"
+    },
+    Sound { name: "monotone-tanh", equation: "tanh(Wz + f(x)), W = V − shift, m = 0.02" },
+    Sound { name: "monotone-m0.1", equation: "as monotone, m = 0.1" },
+    Sound { name: "monotone-m0.5", equation: "as monotone, m = 0.5" },
+    Sound { name: "monotone-m1", equation: "as monotone, m = 1" },
+    Sound { name: "monotone-leaky", equation: "as monotone, leaky ReLU (0.01)" },
+];
+
+/// The core of a row.
+pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
+    use Activation::{LeakyRelu, Relu, Tanh};
+    let (base, architecture): (&str, Architecture) = match name {
+        "split-sign-tanh" => ("split-sign", SplitSign::new(Tanh, 1.603).into()),
+        "monotone-m0.1" => ("monotone", Monotone::new(Relu).shifted(0.1).into()),
+        "monotone-m0.5" => ("monotone", Monotone::new(Relu).shifted(0.5).into()),
+        "monotone-m1" => ("monotone", Monotone::new(Relu).shifted(1.0).into()),
+        "monotone-leaky" => ("monotone", Monotone::new(LeakyRelu { slope: 0.01 }).into()),
+        _ => return Core::named(name, layout).map_err(Failure::usage),
+    };
+    let named = Architecture { name: name.into(), ..architecture };
+    match Core::named(base, layout).map_err(Failure::usage)? {
+        Core::Equilibrium { solver, stopping, adjoint, .. } => {
+            Ok(Core::Equilibrium { architecture: named, solver, stopping, adjoint })
+        }
+        other => Ok(other),
+    }
+}
+
+/// Names of a table's rows in a column.
+pub fn names(table: Table, column: Column) -> Vec<&'static str> {
+    let printed = |rows: &'static [crate::paper::Published]| rows.iter().map(|row| row.model);
+    match table {
+        Table::Three => printed(column.table3()).chain(SOUND.iter().map(|row| row.name)).collect(),
+        Table::Five => printed(column.table3())
+            .filter(|model| model.starts_with("subdeq"))
+            .chain(printed(column.appendix()))
+            .collect(),
+    }
+}
+
+/// What the reader of a row must know about the paper and its published program.
+pub fn remark(name: &str) -> &'static str {
+    match name {
+        "subdeq-tanh" | "subdeq-normalized-tanh" => "signed W: the paper's theorem does not cover it",
+        "subdeq-abs-normalized-tanh" => {
+            "the release overwrites W by \\|W\\|, here W stays and \\|W\\| is used"
+        }
+        "subdeq-normalized-power-tanh" => {
+            "as printed, tanh(\\|W\\|z + f(x))^0.99; the release overwrites W by \\|W\\|"
+        }
+        "subdeq-power-tanh" => {
+            "as released: (tanh(Wz) + 1.01)^0.999 + f(x); the printed tanh(Wz)^0.99 is not a number for Wz < 0"
+        }
+        "node-relu" | "node-tanh" => "not in the release; Runge-Kutta 5(4), tolerance 1e-3",
+        "mondeq-relu" | "mondeq-tanh" => {
+            "not in the release; W = (1−m)I − A'A + B − B', m = 1 (the paper prints A'A + B − B')"
+        }
+        "explicit-tanh" => "not in the release; tanh(W f(x) + b)",
+        _ => "",
+    }
+}
