@@ -12,7 +12,7 @@ use self::closing_search::{COLD_ROUNDS, Closing, Warm, warm_search};
 use self::frequencies::frequency_proof;
 pub(crate) use self::proof::stated;
 use self::proof::{Proof, splitting_proof, weighted_sup_proof};
-pub(crate) use self::secants::{SECANT_MARGIN, SECANT_REACH};
+pub(crate) use self::secants::{SECANT_MARGIN, SECANT_REACH, WIDER_MARGINS};
 use self::secants::{secant_proof, secant_test};
 use crate::by_form::{self, WeightFacts};
 use crate::certificate::{Attempt, Certificate, Domain, Evidence, Metric, Scope, Theorem, Verdict};

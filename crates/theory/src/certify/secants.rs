@@ -21,6 +21,8 @@ pub(crate) const SECANT_REACH: f64 = 2e-11;
 const SECANT_STABILITY_REACH: f64 = 0.02 * secant::NEIGHBOURHOOD;
 /// The margin asked of T3 with secant slopes, which bounds how far a fixed point can be from the anchor.
 pub(crate) const SECANT_MARGIN: f64 = 1e-6;
+/// Margins that most systems have and that make the bound much smaller, the largest first.
+pub(crate) const WIDER_MARGINS: [f64; 2] = [1e-2, 1e-4];
 
 /// T1, T2 and T3 with secant slopes, in this order.
 pub(super) fn secant_proof(layer: &Layer<'_>, state: &Propagated, tried: &mut Vec<Attempt>) -> Option<Proof> {
@@ -117,12 +119,16 @@ impl<'a, 'b> Secants<'a, 'b> {
                 }
                 let found = closing.stable_weights(|matrix, slopes, p| {
                     let (scaled, s) = diagonal_stability::scaled(matrix, slopes, p);
-                    scaled.exceeds(SECANT_MARGIN).then_some(s)
+                    let wider = |&margin: &f64| scaled.exceeds(margin);
+                    let margin = || WIDER_MARGINS.into_iter().find(wider).unwrap_or(SECANT_MARGIN);
+                    scaled.exceeds(SECANT_MARGIN).then(|| (s, margin()))
                 });
-                let Some((p, s)) = found else { return failed("not positive definite", f64::NAN) };
+                let Some((p, (s, margin))) = found else {
+                    return failed("not positive definite", f64::NAN);
+                };
                 // |S P W (zt - z_k)|_2 over the margin bounds S^-1 (z' - zt).
                 let push = s.iter().zip(&p).map(|(s, p)| (s * p) * (s * p)).sum::<f64>().sqrt();
-                let far = push * row_sum * top_residual / SECANT_MARGIN;
+                let far = push * row_sum * top_residual / margin;
                 let top_s = s.iter().copied().fold(0.0, f64::max);
                 let reach = row_sum * (top_s * far + top_residual) * loosely;
                 (None, p, Metric::None, reach, SECANT_STABILITY_REACH)

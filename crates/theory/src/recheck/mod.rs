@@ -11,7 +11,7 @@ mod rows;
 
 use crate::by_form;
 use crate::certificate::{Certificate, Domain, Evidence, Metric, Refutation, Scope, Theorem, Verdict};
-use crate::certify::{SECANT_MARGIN, SECANT_REACH, facts};
+use crate::certify::{SECANT_MARGIN, SECANT_REACH, WIDER_MARGINS, facts};
 use crate::interval::Interval;
 use crate::lu;
 use crate::map::{Form, MapSpec};
@@ -427,8 +427,9 @@ impl Claim<'_> {
             Theorem::SecantDiagonalStability => {
                 self.conclusions(false, &Metric::None)?;
                 ensure(scalar.is_increasing(), "the activation is not increasing")?;
-                let margin = 0.999 * SECANT_MARGIN;
-                self.diagonal_stability(&d, v, margin, boxed)?;
+                self.diagonal_stability(&d, v, 0.999 * SECANT_MARGIN, boxed)?;
+                let wider = |margin: &f64| self.diagonal_stability(&d, v, 0.999 * margin, boxed).is_ok();
+                let margin = 0.999 * WIDER_MARGINS.into_iter().find(wider).unwrap_or(SECANT_MARGIN);
                 let s: Vec<f64> = d.iter().zip(v).map(|(d, p)| (d / p).sqrt()).collect();
                 let push = s.iter().zip(v).map(|(s, p)| (s * p).powi(2)).sum::<f64>().sqrt();
                 let widest = s.iter().copied().fold(0.0, f64::max);
