@@ -10,6 +10,9 @@ use crate::response::{LEAST_SLOPE, Layer};
 pub(crate) const NEIGHBOURHOOD: f64 = 1e-3;
 /// Added to every secant slope, so that it also bounds secants from the exact fixed point, which is this close.
 pub(crate) const INFLATION: f64 = 1e-6;
+/// Slopes are stated so much larger: where the response is saturated, they change by as much with the last digits of a
+/// preactivation, and a re-check computes those by other code.
+const SLACK: f64 = 1e-9;
 
 /// The preactivations at an anchor `z_k`, its image `zt = F(z_k)`, and how far the two are apart.
 pub(crate) struct Anchor {
@@ -73,7 +76,8 @@ pub(crate) fn slope_bound(layer: &Layer<'_>, at: Interval, on: Interval) -> f64 
     let near = Interval::new((at.lo - NEIGHBOURHOOD).next_down(), (at.hi + NEIGHBOURHOOD).next_up());
     let tangents_near = layer.response.slope(near).magnitude();
     let secants = secant_slope(layer.response.activation(), at, on) + INFLATION;
-    secants.next_up().max(tangents_near).min(tangents.max(tangents_near)).max(LEAST_SLOPE)
+    let slope = secants.next_up().max(tangents_near).min(tangents.max(tangents_near));
+    (slope * (1.0 + SLACK)).max(LEAST_SLOPE)
 }
 
 /// `sup (s(a) - s(w))/(a - w)` over `w` in `on` for an odd `s` with slope decreasing in `|u|`: the tangent from `a` to the

@@ -10,7 +10,7 @@ mod evaluate;
 
 #[test]
 fn no_certified_system_has_a_second_fixed_point() {
-    let report = campaign::run(campaign::Settings { draws: 1500, starts: 10, seed: 20_260 });
+    let report = campaign::run(campaign::Settings { first: 0, draws: 1500, starts: 10, seed: 20_260 });
     assert!(report.violations.is_empty(), "{:#?}", report.violations);
     assert!(report.certified > 750, "only {} systems were certified", report.certified);
     // Every family and most theorems must have been attacked, or the campaign says nothing about them.

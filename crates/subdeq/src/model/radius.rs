@@ -11,7 +11,7 @@ use subdeq_theory::interval::Interval;
 use subdeq_theory::robustness::{Margin, input_radius};
 
 use super::{Classifier, norm_shape};
-use crate::{Error, ErrorBound, Result};
+use crate::{Error, Result};
 
 /// How far a solution follows its injection.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +27,16 @@ struct Head {
     /// Class after class, each in the engine's order of a state.
     weights: Vec<Vec<Interval>>,
     offsets: Vec<Interval>,
+}
+
+/// What was computed for a sample, and how far it is from the truth.
+struct Found<'a> {
+    z: &'a [f64],
+    class: usize,
+    /// Distance of `z` to the solution, in the metric of the certificate.
+    error: f64,
+    /// Distance of each injection to the exact one.
+    moved: Vec<f64>,
 }
 
 /// `U x + b` of the injection.
@@ -60,24 +70,18 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         };
         let state = z.len() / answers.len();
         let (x, y, z) = (numbers(x), numbers(&y), numbers(&z));
-        let inputs = x.chunks_exact(self.input_len());
-        let samples = z.chunks_exact(state).zip(y.chunks_exact(state)).zip(inputs);
-        let one = |(((z, y), x), (answer, bound)): (
-            ((&[f64], &[f64]), &[f64]),
-            (&super::Answer, &Option<ErrorBound>),
-        )| {
-            let error = bound.as_ref()?.value;
-            let moved = self.injection_error(&input, x, y);
+        let one = |sample: usize| {
+            let error = bounds[sample].as_ref()?.value;
+            let (z, y) = (&z[sample * state..][..state], &y[sample * state..][..state]);
+            let x = &x[sample * self.input_len()..][..self.input_len()];
+            let found =
+                Found { z, class: answers[sample].class(), error, moved: self.injection_error(&input, x, y) };
             Some(match reach {
-                Reach::TwoNorm { gain } => {
-                    head.two_norm_radius(z, answer.class(), error, gain, &moved, &input)
-                }
-                Reach::Thompson { factor } => {
-                    head.thompson_radius(z, answer.class(), error, factor, &moved, &input)
-                }
+                Reach::TwoNorm { gain } => head.two_norm_radius(&found, gain, &input),
+                Reach::Thompson { factor } => head.thompson_radius(&found, factor, &input),
             })
         };
-        Ok(samples.zip(answers.iter().zip(&bounds)).map(one).collect())
+        Ok((0..answers.len()).map(one).collect())
     }
 
     fn reach(&mut self, certificate: &Certificate) -> Option<Reach> {
@@ -219,16 +223,8 @@ impl Head {
         })
     }
 
-    /// `error` is the distance of `z` to the solution, `moved` that of each injection to the exact one.
-    fn two_norm_radius(
-        &self,
-        z: &[f64],
-        class: usize,
-        error: f64,
-        gain: f64,
-        moved: &[f64],
-        input: &Input,
-    ) -> f64 {
+    fn two_norm_radius(&self, found: &Found<'_>, gain: f64, input: &Input) -> f64 {
+        let Found { z, class, error, ref moved } = *found;
         let point = Interval::point;
         let mut least = f64::INFINITY;
         for (weights, offset) in self.margins(class) {
@@ -242,15 +238,8 @@ impl Head {
         radius.lo.max(0.0)
     }
 
-    fn thompson_radius(
-        &self,
-        z: &[f64],
-        class: usize,
-        error: f64,
-        factor: f64,
-        moved: &[f64],
-        input: &Input,
-    ) -> f64 {
+    fn thompson_radius(&self, found: &Found<'_>, factor: f64, input: &Input) -> f64 {
+        let Found { z, class, error, ref moved } = *found;
         let point = Interval::point;
         let mut least = f64::INFINITY;
         for (weights, offset) in self.margins(class) {

@@ -97,7 +97,8 @@ pub fn certified_radii<D: Network<f32>>(
     let in_pixels = |(radius, x): (Option<f64>, &[f32])| {
         let size = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
         let rounded = 1.001 * f64::from(f32::EPSILON) * size;
-        Some(((radius? - rounded) * deviation * (1.0 - 1e-12)).max(0.0))
+        let radius = (radius? - rounded) * deviation * (1.0 - 1e-12);
+        (radius > 0.0).then_some(radius)
     };
     Ok(radii.into_iter().zip(x.chunks_exact(model.input_len())).map(in_pixels).collect())
 }

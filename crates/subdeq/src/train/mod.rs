@@ -30,4 +30,4 @@ pub use images::{Images, Order};
 pub use run::{EVALUATION, ModelNote, Parts, RunOptions, load_model, train_run};
 pub use run_folder::RunFolder;
 pub use schedule::Cosine;
-pub use trainer::{EpochMetrics, Progress, Running, Trainer, Watch, evaluate, restore};
+pub use trainer::{EpochMetrics, Progress, Running, Selected, Trainer, Watch, evaluate, restore};

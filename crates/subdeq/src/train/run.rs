@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use subdeq_engine::Network;
 
 use super::evaluator::{EvaluationPlan, evaluate_in_full};
-use super::{Evaluation, Images, RunFolder, TensorFile, TrainConfig, Trainer, Watch, restore};
+use super::{Evaluation, Images, RunFolder, Selected, TensorFile, TrainConfig, Trainer, Watch, restore};
 use crate::model::Classifier;
 use crate::{Certificate, Result, Scope};
 
@@ -70,14 +70,14 @@ pub fn train_run<D: Network<f32>>(
     if trainer.run(&data.train, &data.validation, watch)? == ControlFlow::Break(()) {
         return Ok(None);
     }
-    let (tensors, selected) = trainer.into_selected()?;
+    let Selected { epoch, error, tensors } = trainer.into_selected()?;
     // A new model, as whoever reads the file will have it.
     let mut model = build(device, config, &tensors)?;
     let certificate = match model.equilibrium() {
         Some(layer) => Some(layer.certify(Scope::AllInputs)?),
         None => None,
     };
-    let note = ModelNote { config: config.clone(), selected, certificate };
+    let note = ModelNote { config: config.clone(), selected: (epoch, error), certificate };
     TensorFile { note: note.clone(), tensors }.write(&folder.model_path())?;
     let evaluation = evaluate_in_full(&mut model, &note, &data.test, &options.evaluation)?;
     folder.write_json(EVALUATION, &evaluation)?;

@@ -132,20 +132,24 @@ impl RunFolder {
         Ok(text.lines().map_while(|line| serde_json::from_str(line).ok()).collect())
     }
 
-    /// Cuts the metrics back to what a checkpoint knows of.
+    /// Cuts the metrics back to what a checkpoint knows of, line by line as they are.
     ///
     /// # Errors
     /// A file that cannot be written.
     pub fn keep_metrics(&self, lines: usize) -> Result<()> {
-        let kept = self.read_metrics()?;
         let path = self.metrics_path();
-        let fault = |why: String| Error::Invalid(format!("{} cannot be written: {why}", path.display()));
-        let mut text = String::new();
-        for metrics in kept.iter().take(lines) {
-            text.push_str(&serde_json::to_string(metrics).map_err(|why| fault(why.to_string()))?);
-            text.push('\n');
+        let fault =
+            |why: std::io::Error| Error::Invalid(format!("{} cannot be written: {why}", path.display()));
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(why) => return Err(fault(why)),
+        };
+        let kept: String = text.split_inclusive('\n').take(lines).collect();
+        if kept == text {
+            return Ok(());
         }
-        replace_file(&path, |out| out.write_all(text.as_bytes())).map_err(|why| fault(why.to_string()))
+        replace_file(&path, |out| out.write_all(kept.as_bytes())).map_err(fault)
     }
 
     /// Writes a value as JSON under a name of the caller's.

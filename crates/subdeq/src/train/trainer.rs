@@ -390,16 +390,29 @@ impl<D: Network<f32>> Trainer<D> {
         ))
     }
 
-    /// The parameters of the lowest validation error, with its epoch and that error.
+    /// The parameters of the lowest validation error.
     ///
     /// # Errors
     /// No epoch was completed.
-    pub fn into_selected(self) -> Result<(Vec<(String, Vec<f32>)>, (usize, f64))> {
+    pub fn into_selected(self) -> Result<Selected> {
         match self.at.best {
-            Some((error, epoch)) if !self.best.is_empty() => Ok((self.best, (epoch, error))),
+            Some((error, epoch)) if !self.best.is_empty() => {
+                Ok(Selected { epoch, error, tensors: self.best })
+            }
             _ => Err(Error::Invalid("no epoch was completed, so no parameters were selected".into())),
         }
     }
+}
+
+/// Parameters and running statistics by name, and what they were selected by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selected {
+    /// The epoch, from 1.
+    pub epoch: usize,
+    /// Its validation error, in percent.
+    pub error: f64,
+    /// The arrays.
+    pub tensors: Vec<(String, Vec<f32>)>,
 }
 
 /// What of a model's state decides its answers: everything but the optimiser's moments.

@@ -17,6 +17,8 @@ use super::evaluate::System;
 /// What to attack and how hard.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// Number of the first draw; a violation is repeated by starting at its number.
+    pub first: usize,
     /// Systems to draw.
     pub draws: usize,
     /// Starts per certified system.
@@ -60,7 +62,7 @@ impl Report {
 
 /// Draws, certifies and attacks.
 pub fn run(settings: Settings) -> Report {
-    (0..settings.draws)
+    (settings.first..settings.first + settings.draws)
         .into_par_iter()
         .map(|draw| attack_draw(settings, draw as u64))
         .reduce(Report::default, Report::merge)

@@ -2,8 +2,9 @@
 //!
 //!     cargo run --release -p subdeq-theory --example attack -- --draws 1500000
 //!
-//! Options: `--draws N` systems to draw (default 100000), `--starts K` starts for each certified one (default 12), `--seed S`,
-//! `--threads T`, `--table M` systems per row of the table of fractions (default 100; 0 for none).
+//! Options: `--draws N` systems to draw (default 100000), `--first K` number of the first one (to repeat a violation),
+//! `--starts K` starts for each certified one (default 12), `--seed S`, `--threads T`, `--table M` systems per row of the table
+//! of fractions (default 100; 0 for none).
 
 mod campaign;
 mod evaluate;
@@ -15,7 +16,7 @@ use std::time::Instant;
 use campaign::Settings;
 
 fn main() -> ExitCode {
-    let mut settings = Settings { draws: 100_000, starts: 12, seed: 1 };
+    let mut settings = Settings { first: 0, draws: 100_000, starts: 12, seed: 1 };
     let (mut threads, mut per_row) = (0, 100);
     let mut arguments = std::env::args().skip(1);
     while let Some(option) = arguments.next() {
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         };
         match option.as_str() {
+            "--first" => settings.first = number,
             "--draws" => settings.draws = number,
             "--starts" => settings.starts = number,
             "--seed" => settings.seed = number as u64,

@@ -16,8 +16,9 @@ use crate::secant::{self, Anchor};
 /// whose roundings are coarser, may use half.
 pub(crate) const SECANT_REACH: f64 = 2e-11;
 /// T3 with secant slopes promises no rate, so it needs no secant from the fixed point itself: only that any two fixed points
-/// lie where the tangents count too ([`secant::NEIGHBOURHOOD`]), half of it here, the rest for a re-check.
-const SECANT_STABILITY_REACH: f64 = 0.5 * secant::NEIGHBOURHOOD;
+/// lie where the tangents count too ([`secant::NEIGHBOURHOOD`]): a fiftieth of it here, the rest for a re-check, whose coarser
+/// residual is all rounding where the point is computed to the last digit.
+const SECANT_STABILITY_REACH: f64 = 0.02 * secant::NEIGHBOURHOOD;
 /// The margin asked of T3 with secant slopes, which bounds how far a fixed point can be from the anchor.
 pub(crate) const SECANT_MARGIN: f64 = 1e-6;
 
