@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::options::{DataDir, Output, Telling, Threads};
 use crate::progress::TrainingProgress;
 use crate::recipe::{self, Wishes};
+use crate::report;
 
 /// Train a classifier around an equilibrium layer; without arguments, on digits that come with the program.
 ///
@@ -124,7 +125,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         let (run, config) = open(args, &folder, config)?;
         finished.push(train(args, &data, run, config)?);
     }
-    tell_results(args, &finished);
+    let page = report::write(std::slice::from_ref(&base), None)?;
+    tell_results(args, &finished, &page);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -281,13 +283,14 @@ fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path) {
     eprintln!("{}: {size}{solver}; seed {}; {}", model.core.name(), config.seed, folder.display());
 }
 
-fn tell_results(args: &Args, finished: &[Finished]) {
+fn tell_results(args: &Args, finished: &[Finished], page: &Path) {
     if args.output.json() {
         for one in finished {
-            println!("{}", summary(one));
+            println!("{}", summary(one, page));
         }
     } else {
         finished.iter().for_each(print_one);
+        println!("report: {}", page.display());
     }
     if finished.len() > 1 {
         let errors: Vec<f64> = finished.iter().map(|one| one.evaluation.error).collect();
@@ -300,12 +303,13 @@ fn tell_results(args: &Args, finished: &[Finished]) {
     }
 }
 
-fn summary(one: &Finished) -> Value {
+fn summary(one: &Finished, page: &Path) -> Value {
     let Evaluation {
         samples, error, converged, certified, certified_samples, all_inputs, median_factor, ..
     } = &one.evaluation;
     json!({
         "run": one.folder.display().to_string(),
+        "report": page.display().to_string(),
         "data": one.config.data.name,
         "model": one.config.model.core.name(),
         "seed": one.config.seed,
