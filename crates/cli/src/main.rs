@@ -5,6 +5,7 @@ mod chart;
 mod commands;
 mod dataset;
 mod failure;
+mod graph;
 mod options;
 mod paper;
 mod pictures;

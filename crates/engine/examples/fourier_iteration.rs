@@ -3,13 +3,14 @@
 
 use std::time::Instant;
 
-use subdeq_engine::cpu::SplittingFactor;
 use subdeq_engine::{
-    Activation, Cpu, Device, Form, Injection, Map, Measure, Operator, Padding, Result, SampleReport, Scope,
-    Solver, Start, Stopping,
+    Activation, Cpu, Device, Form, Injection, Map, Measure, Network, Operator, Padding, Result, SampleReport,
+    Scope, Solver, Start, Stopping,
 };
 
 const REPEATS: usize = 7;
+/// Frequencies that the factor is computed at.
+const FREQUENCIES: usize = 24;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse().expect("a number"));
@@ -50,14 +51,16 @@ fn measure(name: &str, channels: usize, side: usize, batch: usize, threads: usiz
         weights[(o * channels + o) * 9 + 4] -= 0.2;
     }
     let cpu = Cpu::<f32>::new(threads)?;
-    let mut factor = SplittingFactor::new(&cpu, channels, side, side);
+    let weights = cpu.upload(&weights);
     let begin = Instant::now();
-    let k = factor.at(&weights, 1.0)?;
-    println!("{name}: factor at step 1: {k:.4}, computed in {:.1} ms", 1e3 * begin.elapsed().as_secs_f64());
+    let k = cpu.splitting_factor(&operator, &weights, 1.0, FREQUENCIES)?;
+    println!(
+        "{name}: factor at step 1 over {FREQUENCIES} frequencies: {k:.4}, computed in {:.1} ms",
+        1e3 * begin.elapsed().as_secs_f64()
+    );
 
     let len = batch * operator.state_len();
     let mut plan = cpu.plan(&map, batch)?;
-    let weights = cpu.upload(&weights);
     let y = cpu.upload(&numbers(len, 1.0));
     let (mut z, mut g) = (cpu.zeros(len), cpu.zeros(len));
     let mut reports = vec![SampleReport::default(); batch];

@@ -28,17 +28,19 @@ fn generate(nodes: usize) -> Csr<f32> {
     distances.extend((0..DEGREE as u64 / 4).map(|k| 1 + (hash(100 + k) % (nodes as u64 / 2 - 1)) as usize));
     distances.sort_unstable();
     distances.dedup();
-    let row_len = 2 * distances.len() + 1;
+    let backward = distances.iter().rev().map(|&d| -(d as i64));
+    let offsets: Vec<i64> = backward.chain([0]).chain(distances.iter().map(|&d| d as i64)).collect();
+    let row_len = offsets.len();
     let weight = 1.0 / row_len as f32;
     let mut columns = Vec::with_capacity(nodes * row_len);
-    for i in 0..nodes {
-        let start = columns.len();
-        columns.push(i as u32);
-        for &d in &distances {
-            columns.push(((i + d) % nodes) as u32);
-            columns.push(((i + nodes - d) % nodes) as u32);
-        }
-        columns[start..].sort_unstable();
+    let size = nodes as i64;
+    for i in 0..size {
+        // Sorted without sorting: what wraps around at the end comes first, what wraps around at the beginning last.
+        let low = offsets.partition_point(|&d| i + d < 0);
+        let high = offsets.partition_point(|&d| i + d < size);
+        columns.extend(offsets[high..].iter().map(|&d| (i + d - size) as u32));
+        columns.extend(offsets[low..high].iter().map(|&d| (i + d) as u32));
+        columns.extend(offsets[..low].iter().map(|&d| (i + d + size) as u32));
     }
     let values = vec![weight; columns.len()];
     Csr { rows: nodes, cols: nodes, starts: (0..=nodes).map(|i| i * row_len).collect(), columns, values }

@@ -84,11 +84,12 @@ fn monotone_maps_by_the_splittings() {
             for solver in
                 peaceman_rachford.iter().filter(|_| has_resolvent(&operator)).chain(&forward_backward)
             {
-                let (z, reports) = solve(&single, &problem, solver, &stopping(1e-6, 5000));
+                // A damped iteration moves by its share of the residual; a long step weighs it by less.
+                let tolerance = if matches!(solver, Solver::ForwardBackward { .. }) { 1e-7 } else { 5e-7 };
+                let (z, reports) = solve(&single, &problem, solver, &stopping(tolerance, 5000));
                 assert!(reports.iter().all(|r| r.converged()), "{map:?} by {solver:?}: {reports:?}");
                 let error = relative_error(&z, &expected);
-                // The relative residual of a damped iteration understates the error by the damping.
-                assert!(error < 1e-5 / 0.1, "{map:?} by {solver:?}: {error:e}, {reports:?}");
+                assert!(error < 1e-5, "{map:?} by {solver:?}: {error:e}, {reports:?}");
             }
         }
     }

@@ -5,7 +5,10 @@ mod common;
 
 use common::{builder, cpu, describe, injections, maps, random, rng};
 use subdeq::map::Architecture;
-use subdeq::{Adjoint, Anderson, Cpu, Equilibrium, Layout, PeacemanRachford, Picard, Solver, Stopping};
+use subdeq::{
+    Adjoint, Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver,
+    Stopping,
+};
 
 type Layer = Equilibrium<f64, Cpu<f64>>;
 
@@ -84,12 +87,13 @@ fn matrix(layout: Layout, run: impl Fn(&Architecture, &[f64], &[f64], &str)) {
 
 fn implicit(layout: Layout) {
     matrix(layout, |map, y, v, what| {
-        let mut solvers: Vec<Solver> = vec![Anderson { ridge: 1e-14, ..Anderson::default() }.into()];
-        solvers.push(if map.is_monotone() { PeacemanRachford::default().into() } else { Picard.into() });
-        if map.is_monotone() {
-            // Plain iteration of the adjoint need not converge for these.
-            solvers.remove(0);
-        }
+        // Plain iteration of the adjoint, and what falls back on it, need not converge for the monotone maps.
+        let solvers: Vec<Solver> = if map.is_monotone() {
+            vec![PeacemanRachford::default().into(), ForwardBackward { step: Some(0.3) }.into()]
+        } else {
+            let anderson = Anderson { ridge: 1e-14, ..Anderson::default() };
+            vec![Picard.into(), anderson.into(), Broyden::default().into()]
+        };
         for solver in solvers {
             let stopping = Stopping::absolute(1e-12).max_iterations(20_000);
             let mut layer = layer(map, layout, Adjoint::Implicit { solver, stopping });

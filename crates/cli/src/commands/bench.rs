@@ -1,6 +1,9 @@
 //! `subdeq bench`: time and memory of a training step and of an evaluation, in the fields of the PyTorch peer.
 
+mod graph;
+
 use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,12 +26,13 @@ const WARM_UP: usize = 3;
 /// Random images, tolerance 1e-3 and at most 30 iterations forward and backward, as the PyTorch peer has it; medians.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which shapes; without it all cases, one after the other.
+    /// Which shapes; without it all cases with images, one after the other. graph-dblp reads the DBLP graph.
     #[arg(long, value_enum)]
     case: Option<CaseName>,
-    /// The model: subdeq-tanh, subdeq-normalized-tanh, split-sign, monotone, explicit-tanh, ...
-    #[arg(long, default_value = "subdeq-tanh")]
-    model: String,
+    /// The model: subdeq-tanh, subdeq-normalized-tanh, split-sign, monotone, explicit-tanh, ... [default: subdeq-tanh;
+    /// appnp-normalized-tanh for graphs].
+    #[arg(long)]
+    model: Option<String>,
     /// Where it runs.
     #[arg(long, value_enum, default_value_t = DeviceName::Cpu)]
     device: DeviceName,
@@ -47,6 +51,15 @@ pub struct Args {
     /// Seed of weights and images.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Folder of the data sets [default: SUBDEQ_DATA, else data].
+    #[arg(long)]
+    data_dir: Option<PathBuf>,
+}
+
+impl Args {
+    fn image_model(&self) -> &str {
+        self.model.as_deref().unwrap_or("subdeq-tanh")
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -55,6 +68,7 @@ enum CaseName {
     MnistConv,
     CifarConv,
     TinyConv,
+    GraphDblp,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -84,14 +98,16 @@ impl CaseName {
     const ALL: [CaseName; 4] =
         [CaseName::MnistDense, CaseName::MnistConv, CaseName::CifarConv, CaseName::TinyConv];
 
-    fn case(self) -> Case {
+    /// The shapes of a case with images.
+    fn case(self) -> Option<Case> {
         let (name, channels, side, hidden, pool, classes, batch) = match self {
             CaseName::MnistDense => ("mnist-dense", 1, 28, 87, None, 10, 256),
             CaseName::MnistConv => ("mnist-conv", 1, 28, 16, Some(4), 10, 256),
             CaseName::CifarConv => ("cifar-conv", 3, 32, 48, Some(8), 10, 128),
             CaseName::TinyConv => ("tiny-conv", 3, 64, 64, Some(8), 200, 64),
+            CaseName::GraphDblp => return None,
         };
-        Case { name, channels, side, hidden, pool, classes, batch }
+        Some(Case { name, channels, side, hidden, pool, classes, batch })
     }
 }
 
@@ -101,7 +117,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let cases = args.case.map_or(CaseName::ALL.to_vec(), |case| vec![case]);
     for case in cases {
-        println!("{}", measure(args, &case.case())?);
+        let line = match case.case() {
+            Some(case) => measure(args, &case)?,
+            None => graph::measure(args, "graph-dblp", "dblp")?,
+        };
+        println!("{line}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -143,7 +163,7 @@ fn measure(args: &Args, case: &Case) -> Result<serde_json::Value, Failure> {
     Ok(json!({
         "case": case.name,
         "variant": "subdeq",
-        "model": args.model,
+        "model": args.image_model(),
         "device": "cpu",
         "batch": batch,
         "train_ms": median_ms(&mut train),
@@ -156,11 +176,11 @@ fn measure(args: &Args, case: &Case) -> Result<serde_json::Value, Failure> {
 }
 
 fn core(args: &Args, case: &Case) -> Result<Core, Failure> {
-    if args.model == "explicit-tanh" {
+    if args.image_model() == "explicit-tanh" {
         return Ok(Core::ExplicitTanh);
     }
     let layout = if case.pool.is_some() { Layout::Conv } else { Layout::Dense };
-    let architecture = Architecture::named(&args.model, layout).map_err(Failure::usage)?;
+    let architecture = Architecture::named(args.image_model(), layout).map_err(Failure::usage)?;
     let solver: Solver = match args.solver {
         Some(Method::Picard) => Picard.into(),
         Some(Method::Anderson) => Anderson::default().into(),

@@ -1,11 +1,14 @@
 //! `subdeq eval`.
 
+pub mod graph;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use subdeq::train::{EVALUATION, Evaluation, EvaluationPlan, RunFolder, evaluate_in_full};
 
 use crate::failure::Failure;
+use crate::graph::GraphRunConfig;
 use crate::options::{DataDir, Output, Threads};
 use crate::trained;
 
@@ -31,6 +34,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(config) = GraphRunConfig::of(&args.run)? {
+        return graph::run(args, &config);
+    }
     let (mut model, note) = trained::load(&args.run, args.threads)?;
     let (test, own) = trained::test_images(&note.config, args.data.as_deref(), args.data_dir.path())?;
     let plan =

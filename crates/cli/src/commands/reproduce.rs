@@ -1,6 +1,7 @@
 //! `subdeq reproduce`: the paper's tables and figures.
 
 mod figure1;
+mod graphs;
 mod images;
 mod table1;
 mod table2;
@@ -30,7 +31,8 @@ pub struct Args {
     #[arg(long, default_value_t = 5)]
     seeds: u64,
     /// Only these parts of a table of experiments (several with commas): mnist-dense, mnist-conv, cifar10, svhn,
-    /// tiny-imagenet.
+    /// tiny-imagenet; for graphs cora-cit, cora-author, citeseer, pubmed, dblp, and release, solved, paper (given again, it
+    /// narrows further).
     #[arg(long)]
     only: Vec<String>,
     /// Only these models (several with commas) [default: all rows].
@@ -57,6 +59,10 @@ enum What {
     Table2,
     /// Residual per iteration of SubDEQ and MonDEQ, dense and convolutional.
     Figure1,
+    /// Accuracy of the graph models (an experiment, run by run; what was run is not run again).
+    Table4,
+    /// The same with the teleport probability chosen on validation nodes (the appendix's table).
+    Table6,
     /// Validation accuracy per epoch of the dense MNIST models (an experiment; what was run is not run again).
     Figure2,
     /// Test errors on images, and the sound models beside them (an experiment).
@@ -70,11 +76,24 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         What::Table1 => table1::print(),
         What::Table2 => table2::print()?,
         What::Figure1 => figure1::run(&args.out, args.seed, args.threads.unwrap_or(0))?,
+        What::Table4 => graphs::run(graphs::Table::Four, &graph_options(args))?,
+        What::Table6 => graphs::run(graphs::Table::Six, &graph_options(args))?,
         What::Figure2 => images::figure2(&image_options(args))?,
         What::Table3 => images::table(images::Table::Three, &image_options(args))?,
         What::Table5 => images::table(images::Table::Five, &image_options(args))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn graph_options(args: &Args) -> graphs::Options<'_> {
+    graphs::Options {
+        only: &args.only,
+        models: &args.models,
+        seeds: args.seeds,
+        out: &args.out,
+        data_dir: args.data_dir.path(),
+        threads: args.threads.unwrap_or(1),
+    }
 }
 
 fn image_options(args: &Args) -> images::Options<'_> {

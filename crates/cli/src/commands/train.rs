@@ -1,5 +1,7 @@
 //! `subdeq train`.
 
+mod graph;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,7 +32,8 @@ use crate::report;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// digits, mnist, fashion-mnist, cifar10, svhn, tiny-imagenet, or a folder with images [default: digits].
+    /// digits, mnist, fashion-mnist, cifar10, svhn, tiny-imagenet, or a folder with images [default: digits]; or a graph:
+    /// karate, cora-cit, cora-author, citeseer, dblp, pubmed, or a folder with one.
     #[arg(long)]
     data: Option<String>,
     /// Dense layers or 3x3 convolutions [default: dense for digits and MNIST, conv for the others].
@@ -93,6 +96,8 @@ pub struct Args {
     threads: Threads,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    graph: graph::GraphOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -112,6 +117,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.seeds == Some(0) {
         return Err(Failure::usage("--seeds must be at least 1"));
     }
+    let given = graph::given_config(args)?;
+    if given.is_some() || args.data.as_deref().is_some_and(crate::graph::is_graph) {
+        return graph::run(args, given);
+    }
+    args.graph.refuse()?;
     let (data, first) = prepare(args)?;
     let seeds = args.seeds.unwrap_or(1);
     let base = match &args.out {
@@ -193,9 +203,13 @@ impl Args {
 fn new_folder(config: &TrainConfig) -> PathBuf {
     let data = Path::new(&config.data.name).file_name().map_or("data".into(), |name| name.to_string_lossy());
     let arch = if config.model.pool.is_some() { "conv" } else { "dense" };
-    let name = format!("{data}-{arch}-{}", config.model.core.name());
+    free_folder(&format!("{data}-{arch}-{}", config.model.core.name()))
+}
+
+/// `runs/NAME`, with a number behind it if that is taken.
+fn free_folder(name: &str) -> PathBuf {
     let numbered = (2..).map(|k| format!("{name}-{k}"));
-    let mut names = std::iter::once(name.clone()).chain(numbered).map(|name| Path::new("runs").join(name));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered).map(|name| Path::new("runs").join(name));
     names.find(|path| !path.exists()).unwrap_or_else(|| PathBuf::from("runs"))
 }
 
@@ -209,16 +223,16 @@ fn open(args: &Args, path: &Path, config: TrainConfig) -> Result<(RunFolder, Tra
         return Err(Failure::usage(format!(
             "{} was begun with another config ({}): leave the options out to continue it, or choose another --out",
             path.display(),
-            differences(&stored, &config)
+            differences(&json!(stored), &json!(config))
         )));
     }
     Ok((run, stored))
 }
 
 /// The fields in which two configs differ.
-fn differences(stored: &TrainConfig, asked: &TrainConfig) -> String {
+fn differences(stored: &Value, asked: &Value) -> String {
     let mut found = Vec::new();
-    compare("", &json!(stored), &json!(asked), &mut found);
+    compare("", stored, asked, &mut found);
     found.join(", ")
 }
 

@@ -1,7 +1,8 @@
 //! Activations of rows: `h(u) = (s(u) + base)^power` and its derivative.
 
+use crate::cpu::distance::{Distance, Squares};
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
-use crate::{Activation, Map};
+use crate::{Activation, Injection, Map};
 
 /// A scalar function and its derivative, in vectors.
 pub(super) trait Scalar: Copy {
@@ -152,7 +153,8 @@ macro_rules! with_scalar {
     };
 }
 
-fn is_plain(map: &Map) -> bool {
+/// Whether `h` is just the activation.
+pub(crate) fn is_plain(map: &Map) -> bool {
     map.base == 0.0 && map.power == 1.0
 }
 
@@ -176,6 +178,34 @@ pub(crate) fn activate<V: Lanes>(map: &Map, row: &mut [V::Elem]) {
         let s = get::<V>(row, at, count) + base;
         put(if map.power == 1.0 { s } else { s.powf(power) }, row, at, count);
     });
+}
+
+/// `out <- s(u + y) + shift` or `s(u) + y + shift` and its distance from the argument `z`, in one pass.
+#[inline(always)]
+pub(crate) fn activate_and_measure<V: Lanes>(
+    map: &Map,
+    u: &[V::Elem],
+    y: &[V::Elem],
+    z: &[V::Elem],
+    out: &mut [V::Elem],
+) -> Distance {
+    let shift = V::constant(map.shift);
+    let mut squares = Squares::<V>::new();
+    with_scalar!(map.activation, s => match map.injection {
+        Injection::Inner => for_vectors!(V, out.len(), |at, count| {
+            let sum = get::<V>(u, at, count) + get::<V>(y, at, count);
+            let image = (s.value(sum) + shift).first(count, V::zero());
+            put(image, out, at, count);
+            squares.add(get::<V>(z, at, count), image);
+        }),
+        Injection::Outer => for_vectors!(V, out.len(), |at, count| {
+            let offset = get::<V>(y, at, count) + shift;
+            let image = (s.value(get::<V>(u, at, count)) + offset).first(count, V::zero());
+            put(image, out, at, count);
+            squares.add(get::<V>(z, at, count), image);
+        }),
+    });
+    squares.distance()
 }
 
 /// `slope <- h'(row)`, `row <- h(row)`.

@@ -2,7 +2,7 @@
 
 use crate::Measure;
 use crate::Real;
-use crate::cpu::simd::{Lanes, SimdReal};
+use crate::cpu::simd::{Lanes, SimdReal, for_vectors, get};
 
 /// The sums and extremes that a residual is made of. Partial ones merge, in the order in which they are merged.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,23 +58,11 @@ pub(crate) fn distance_row<V: Lanes>(measure: Measure, argument: &[V::Elem], ima
 
 #[inline(always)]
 fn squares<V: Lanes>(argument: &[V::Elem], image: &[V::Elem]) -> Distance {
-    let mut difference = V::zero();
-    let mut size = V::zero();
-    let (z, z_tail) = (argument.chunks_exact(V::N), argument.chunks_exact(V::N).remainder());
-    let (f, f_tail) = (image.chunks_exact(V::N), image.chunks_exact(V::N).remainder());
-    for (z, f) in z.zip(f) {
-        let f = V::load(f);
-        let d = f - V::load(z);
-        difference = d.fma(d, difference);
-        size = f.fma(f, size);
-    }
-    if !f_tail.is_empty() {
-        let f = V::load_tail(f_tail);
-        let d = f - V::load_tail(z_tail);
-        difference = d.fma(d, difference);
-        size = f.fma(f, size);
-    }
-    Distance { difference: difference.sum().to_f64(), size: size.sum().to_f64(), ..Distance::EMPTY }
+    let mut squares = Squares::<V>::new();
+    for_vectors!(V, image.len(), |at, count| {
+        squares.add(get::<V>(argument, at, count), get::<V>(image, at, count));
+    });
+    squares.distance()
 }
 
 #[inline(always)]
@@ -99,6 +87,41 @@ fn extremes<V: Lanes, const RATIO: bool>(argument: &[V::Elem], image: &[V::Elem]
         size: size.sum().to_f64(),
         high: high.largest().to_f64(),
         low: low.smallest().to_f64(),
+    }
+}
+
+/// The sums of squares of a row whose vectors come one by one.
+pub(crate) struct Squares<V> {
+    difference: V,
+    size: V,
+}
+
+impl<V: Lanes> Squares<V> {
+    /// Whether the measure is made of such sums.
+    pub fn make(measure: Measure) -> bool {
+        matches!(measure, Measure::Relative | Measure::Absolute)
+    }
+
+    #[inline(always)]
+    pub fn new() -> Self {
+        Self { difference: V::zero(), size: V::zero() }
+    }
+
+    /// One vector of arguments and their images; lanes beyond a row's end must be zero in both.
+    #[inline(always)]
+    pub fn add(&mut self, argument: V, image: V) {
+        let d = image - argument;
+        self.difference = d.fma(d, self.difference);
+        self.size = image.fma(image, self.size);
+    }
+
+    #[inline(always)]
+    pub fn distance(self) -> Distance {
+        Distance {
+            difference: self.difference.sum().to_f64(),
+            size: self.size.sum().to_f64(),
+            ..Distance::EMPTY
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cpu::Cpu;
 use crate::cpu::buffer::Buffer;
+use crate::cpu::linear::Linear;
 use crate::cpu::packed::{check_finite, check_len};
 use crate::cpu::plan::{Common, CpuPlan, Inputs, Prepared, Worker, check_solver};
 use crate::cpu::pullback::Cotangents;
@@ -64,7 +65,11 @@ macro_rules! device {
                 plan.loaded = false;
                 plan.splittings.forget();
                 let weights: Vec<&[$t]> = weights.iter().map(|array| &array[..]).collect();
-                self.install(|| plan.packed.load(&weights))?;
+                if matches!(plan.packed.forward, Linear::Fourier(_)) {
+                    self.install(|| plan.packed.load(&weights))?;
+                } else {
+                    plan.packed.load(&weights)?;
+                }
                 plan.loaded = true;
                 Ok(())
             }
@@ -111,7 +116,7 @@ macro_rules! device {
                 let y = sizes.injections(y)?;
                 let z = sizes.states_mut("z", z)?;
                 check_finite(self.isa, "y", y)?;
-                self.install(|| plan.splittings.prepare(&plan.packed, solver))?;
+                self.prepare(plan, solver)?;
                 let block = plan.block(Some(solver), batch, self.threads);
                 let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
                 let common = Common { packed, splittings, solver, block };
@@ -142,7 +147,7 @@ macro_rules! device {
                 let (z, y, v) = (sizes.states("z", z)?, sizes.injections(y)?, sizes.states("v", v)?);
                 let g = sizes.states_mut("g", g)?;
                 check_finite(self.isa, "v", v)?;
-                self.install(|| plan.splittings.prepare(&plan.packed, solver))?;
+                self.prepare(plan, solver)?;
                 let block = plan.block(Some(solver), batch, self.threads);
                 let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
                 let common = Common { packed, splittings, solver, block };
@@ -200,6 +205,17 @@ struct Job<'a, T> {
 }
 
 impl<T: SimdReal> Cpu<T> {
+    /// Makes what a solver needs besides the weights. Only the splittings need anything, and only they should pay for
+    /// calling the thread pool.
+    fn prepare(&self, plan: &mut CpuPlan<T>, solver: &Solver) -> Result<()> {
+        match solver {
+            Solver::PeacemanRachford { .. } | Solver::ForwardBackward { .. } => {
+                self.install(|| plan.splittings.prepare(&plan.packed, solver))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Solves blocks, each sample for itself or all together, as the stopping rule says.
     fn run<'a>(
         &self,

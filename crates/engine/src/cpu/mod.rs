@@ -22,6 +22,8 @@ pub mod simd;
 mod solve;
 mod step;
 mod team;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 mod vector;
 mod vmath;
 
@@ -33,9 +35,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 pub use buffer::Buffer;
-pub use conv::Accuracy;
+pub use conv::{Accuracy, Grade};
 pub use distance::Distance;
-pub use fourier::SplittingFactor;
 pub use isa::Isa;
 pub use ode::OdePlan;
 pub use plan::CpuPlan;

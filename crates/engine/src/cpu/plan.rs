@@ -18,7 +18,7 @@ use crate::cpu::step::FixedPointStep;
 use crate::{EngineError, Injection, Map, Measure, Operator, Result, Solver, Start, Stopping};
 
 /// Most samples of a dense block: weights are reused over them, and their states stay in cache.
-const DENSE_BLOCK: usize = 32;
+const DENSE_BLOCK: usize = 64;
 /// Images of a block in the frequency domain: the matrices per frequency are reused over them.
 const FOURIER_BLOCK: usize = 16;
 

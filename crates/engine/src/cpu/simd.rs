@@ -184,6 +184,12 @@ pub trait Exponent: Lanes<Elem = f32> {
     fn scale(self, k: Self) -> Self;
     /// `self * other` as an unevaluated sum of two numbers (exact unless it underflows).
     fn product(self, other: Self) -> (Self, Self);
+    /// `self / other` to about one unit in the last place, for `other` between `2^-60` and `2^60`: faster than a division
+    /// where the machine has approximate reciprocals.
+    #[inline(always)]
+    fn over(self, other: Self) -> Self {
+        self / other
+    }
     /// `(m, k)` with `self = m 2^k` and `m` in `[sqrt(1/2), sqrt(2))`, for positive finite `self` (subnormal too).
     fn split(self) -> (Self, Self);
 }

@@ -1,7 +1,7 @@
 //! The one interface between the solvers and the kernels.
 
 use crate::Measure;
-use crate::cpu::conv::Accuracy;
+use crate::cpu::conv::Grade;
 use crate::cpu::distance::Distance;
 use crate::cpu::simd::SimdReal;
 
@@ -27,7 +27,7 @@ pub trait FixedPointStep<T: SimdReal>: Send {
     );
 
     /// How accurately the next steps are computed; none for a problem that has no faster, rougher way.
-    fn accuracy(&mut self) -> Option<&mut Accuracy> {
+    fn grade(&mut self) -> Option<&mut Grade> {
         None
     }
 

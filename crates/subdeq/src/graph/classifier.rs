@@ -5,7 +5,8 @@ use subdeq_engine::cpu::graph::{
 };
 use subdeq_engine::{Cpu, Measure, Outcome, SampleReport, Scope, Solver, Stopping};
 
-use super::{GraphMode, GraphModel, GraphProblem, GraphSolver};
+use super::trainer::Softmax;
+use super::{GraphCertificate, GraphMode, GraphModel, GraphProblem, GraphSolver, InjectionBound};
 use crate::{Error, Result};
 
 /// A model with its weights.
@@ -37,6 +38,13 @@ impl Prediction {
         let hits = nodes.iter().filter(|&&node| self.classes[node as usize] == labels[node as usize]).count();
         hits as f64 / nodes.len().max(1) as f64
     }
+
+    /// The probability that the model gives to the class it chose for a node.
+    #[must_use]
+    pub fn probability(&self, node: usize) -> f64 {
+        let channels = self.state.len() / self.classes.len();
+        Softmax::of(&self.state[node * channels..][..channels]).probability(self.classes[node] as usize)
+    }
 }
 
 impl GraphClassifier {
@@ -50,14 +58,29 @@ impl GraphClassifier {
         Ok(Prediction {
             classes: (0..problem.nodes()).map(|node| largest(passes.state().row(node))).collect(),
             state: passes.state().to_rows(),
-            smallest_injection: passes
-                .injection
-                .to_rows()
-                .into_iter()
-                .fold(f64::INFINITY, |a, b| a.min(b.into())),
+            smallest_injection: smallest(&passes.injection),
             report,
         })
     }
+
+    /// What is proved about the propagation over this graph: for every injection that the network can make, or else for
+    /// the injection that these weights make of these features.
+    ///
+    /// # Errors
+    /// Weights that do not fit the graph.
+    pub fn certify(&self, problem: &GraphProblem) -> Result<GraphCertificate> {
+        let certificate = self.model.certify(problem.adjacency())?;
+        if certificate.verdict.is_proven() {
+            return Ok(certificate);
+        }
+        let passes = Passes::new(&self.model, problem, self.weights.hidden.channels(), 1)?;
+        let smallest = smallest(&passes.into_injection(problem, &self.weights)?);
+        self.model.certify_for(problem.adjacency(), InjectionBound::AtLeast(smallest))
+    }
+}
+
+fn smallest(matrix: &NodeMatrix<f32>) -> f64 {
+    matrix.to_rows().into_iter().fold(f64::INFINITY, |a, b| a.min(b.into()))
 }
 
 /// The first of the largest entries.
@@ -105,6 +128,16 @@ impl Passes {
             state: matrix,
             cpu,
         })
+    }
+
+    /// `f`, without dropout.
+    pub fn into_injection(
+        mut self,
+        problem: &GraphProblem,
+        weights: &Encoder<f32>,
+    ) -> Result<NodeMatrix<f32>> {
+        self.encoder.forward(&problem.features, weights, None, &mut self.injection)?;
+        Ok(self.injection)
     }
 
     /// `Z` of the last pass.

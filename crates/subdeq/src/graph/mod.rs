@@ -27,18 +27,27 @@
 mod adjacency;
 mod certificate;
 mod classifier;
+mod config;
+mod convergence;
+mod evaluation;
 mod model;
 mod problem;
+mod run;
 #[cfg(test)]
 mod tests;
 mod train;
+mod trainer;
 
 pub use adjacency::normalised_adjacency;
 pub use certificate::{GraphCertificate, InjectionBound};
 pub use classifier::{GraphClassifier, Prediction};
+pub use config::GraphConfig;
+pub use convergence::Convergence;
 pub use model::{GraphMode, GraphModel, GraphSolver};
 pub use problem::{GraphProblem, GraphSplit};
+pub use run::{GraphNote, load_graph_model, train_graph_run};
 pub use subdeq_engine::cpu::graph::{Encoder, OutputActivation};
 pub use subdeq_engine::network::Csr;
 pub use subdeq_engine::{GraphMap, GraphNorm};
-pub use train::{GraphConfig, GraphEpoch, GraphRun, train_graph};
+pub use train::{GraphEpoch, GraphRun, train_graph};
+pub use trainer::{BestEpoch, GraphCheckpoint, GraphTrainer};

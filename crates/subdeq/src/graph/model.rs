@@ -131,6 +131,21 @@ impl GraphModel {
         Ok(model)
     }
 
+    /// The same map, solved to its equilibrium instead of being applied a few times.
+    #[must_use]
+    pub fn solved(mut self) -> Self {
+        let solver = if self.map.is_linear() {
+            GraphSolver::ConjugateGradient
+        } else if self.map.normalisation.is_none() && self.map.shift == 0.0 {
+            // Contracts by the damping only, which takes plain iteration long.
+            GraphSolver::Anderson { window: 5, ridge: 1e-6 }
+        } else {
+            GraphSolver::Picard
+        };
+        self.mode = GraphMode::Equilibrium { solver, tolerance: 1e-6, max_iterations: 500 };
+        self
+    }
+
     /// The map in the language of the theory.
     #[must_use]
     pub fn spec(&self) -> MapSpec {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Checkpoint, EpochMetrics, TensorFile, TrainConfig, replace_file};
+use super::{EpochMetrics, TensorFile, TrainConfig, replace_file};
 use crate::{Error, Result};
 
 /// Paths and files of one run.
@@ -21,7 +21,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// A folder that holds another run already, or cannot be written.
-    pub fn create(path: &Path, config: &TrainConfig) -> Result<Self> {
+    pub fn create(path: &Path, config: &impl Serialize) -> Result<Self> {
         let run = Self { path: path.to_owned() };
         if run.config_path().exists() {
             return Err(Error::Invalid(format!(
@@ -49,15 +49,22 @@ impl RunFolder {
         Ok((run, config))
     }
 
+    /// A run that is there, with a config of another kind than [`TrainConfig`].
+    ///
+    /// # Errors
+    /// A folder without a config, or one of a different kind.
+    pub fn open_as<C: DeserializeOwned>(path: &Path) -> Result<(Self, C)> {
+        let run = Self { path: path.to_owned() };
+        let config = read_toml(&run.config_path())?;
+        Ok((run, config))
+    }
+
     /// A config from a file.
     ///
     /// # Errors
     /// A file that cannot be read or understood; the message names the line.
     pub fn read_config(path: &Path) -> Result<TrainConfig> {
-        let text = fs::read_to_string(path)
-            .map_err(|why| Error::Invalid(format!("{} cannot be read: {why}", path.display())))?;
-        let config: TrainConfig =
-            toml::from_str(&text).map_err(|why| Error::Invalid(format!("{}: {why}", path.display())))?;
+        let config: TrainConfig = read_toml(path)?;
         config.check()?;
         Ok(config)
     }
@@ -90,7 +97,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// A disk that is full.
-    pub fn write_checkpoint(&self, checkpoint: &TensorFile<Checkpoint>) -> Result<()> {
+    pub fn write_checkpoint<N: Serialize + DeserializeOwned>(&self, checkpoint: &TensorFile<N>) -> Result<()> {
         checkpoint.write(&self.checkpoint_path())
     }
 
@@ -98,7 +105,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// One that is damaged.
-    pub fn read_checkpoint(&self) -> Result<Option<TensorFile<Checkpoint>>> {
+    pub fn read_checkpoint<N: Serialize + DeserializeOwned>(&self) -> Result<Option<TensorFile<N>>> {
         if !self.checkpoint_path().exists() {
             return Ok(None);
         }
@@ -110,12 +117,24 @@ impl RunFolder {
     /// # Errors
     /// A disk that is full.
     pub fn append_metrics(&self, metrics: &EpochMetrics) -> Result<()> {
+        self.append_epochs(std::slice::from_ref(metrics))
+    }
+
+    /// Appends the metrics of several epochs at once.
+    ///
+    /// # Errors
+    /// A disk that is full.
+    pub fn append_epochs(&self, epochs: &[EpochMetrics]) -> Result<()> {
         let path = self.metrics_path();
         let fault = |why: String| Error::Invalid(format!("{} cannot be written: {why}", path.display()));
-        let line = serde_json::to_string(metrics).map_err(|why| fault(why.to_string()))?;
+        let mut text = String::new();
+        for metrics in epochs {
+            text.push_str(&serde_json::to_string(metrics).map_err(|why| fault(why.to_string()))?);
+            text.push('\n');
+        }
         let mut file =
             OpenOptions::new().create(true).append(true).open(&path).map_err(|why| fault(why.to_string()))?;
-        writeln!(file, "{line}").and_then(|()| file.sync_data()).map_err(|why| fault(why.to_string()))
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_data()).map_err(|why| fault(why.to_string()))
     }
 
     /// The metrics of all completed epochs. A last line that a killed process left half written is not one.
@@ -177,4 +196,10 @@ impl RunFolder {
             Err(why) => Err(Error::Invalid(format!("{} cannot be read: {why}", path.display()))),
         }
     }
+}
+
+fn read_toml<C: DeserializeOwned>(path: &Path) -> Result<C> {
+    let text = fs::read_to_string(path)
+        .map_err(|why| Error::Invalid(format!("{} cannot be read: {why}", path.display())))?;
+    toml::from_str(&text).map_err(|why| Error::Invalid(format!("{}: {why}", path.display())))
 }

@@ -1,19 +1,20 @@
 //! The convolution on matrix tiles.
 //!
-//! Tile rows should not cross cache lines (see [`super::tiles`]), so the image is kept in slots: padded bf16 planes of 32 channels, 64 bytes for each pixel, in which the tile of 16 neighbouring pixels under any
+//! Tile rows should not cross cache lines (see [`crate::cpu::tiles`]), so the image is kept in slots: padded bf16 planes of 32 channels, 64 bytes for each pixel, in which the tile of 16 neighbouring pixels under any
 //! tap of the window is read in place and aligned. Up to 16 left-over channels share a slot with those of the next
 //! pixel, so that one product serves two taps. No patch matrix is ever built. The weights of 16 outputs (15 kB or 30 kB for
 //! 48 channels) stay in L1 while the rows of a band pass by.
 
+use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::shape::{Geometry, Stencil, neighbour};
-use super::tiles::{
+use super::shape::{Geometry, Shape, Stencil};
+use crate::cpu::buffer::Buffer;
+use crate::cpu::tiles::{
     AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, products, split, split16,
     store16,
 };
-use crate::Real;
-use crate::cpu::buffer::Buffer;
+use crate::{Padding, Real};
 
 /// Channels of one pixel in a shared slot.
 const HALF: usize = 16;
@@ -182,7 +183,9 @@ impl Amx {
                 for slot in 0..GROUP {
                     // A group at the end repeats its last tile; the repetition goes to the spill tile and is dropped.
                     let tile = (group + slot).min(tiles - 1);
-                    let (row, column) = (tile / row_tiles, (tile % row_tiles) * SIDE);
+                    // The last tile of a row ends with the row; where it overlaps its neighbour, both say the same.
+                    let column = ((tile % row_tiles) * SIDE).min(width.saturating_sub(SIDE));
+                    let row = tile / row_tiles;
                     let start = ((rows.start + row) * (width + 2) + column) * DEPTH;
                     let target = plane * plane_out + (row * width + column) * outputs + output;
                     job.own[slot] = planes.numbers[start..].as_ptr();
@@ -215,6 +218,34 @@ impl Planes {
     /// Splits an image (all input planes) into padded bf16 slots; the low ones only where they will be used.
     pub fn load(&mut self, _: AmxProof, geometry: &Geometry, image: &[f32], passes: Passes) {
         assert!(image.len() == geometry.in_planes * geometry.shape.input_len(), "image length");
+        let slots = self.reserve(geometry);
+        // SAFETY: a machine with AMX (the proof) has AVX-512 with BW and BF16 too, see `Isa::detect`.
+        unsafe {
+            if loads_in_place(geometry) {
+                let (high, low) = self.numbers.split_at_mut(slots.total());
+                let low = if passes == Passes::Three { low } else { &mut [] };
+                split_in_place::<false>(geometry, &slots, image, &mut [], (high, low));
+            } else {
+                self.split_image(geometry, &slots, image, passes);
+            }
+        }
+        self.continue_periodically(geometry, &slots, passes);
+    }
+
+    /// Puts the change of an image since `last` into the high slots, and the image into `last`. Gives the sum of the
+    /// squared changes. Only where [`loads_in_place`].
+    pub fn load_change(&mut self, _: AmxProof, geometry: &Geometry, image: &[f32], last: &mut [f32]) -> f64 {
+        assert!(loads_in_place(geometry) && image.len() == last.len(), "channels in whole vectors");
+        assert!(image.len() == geometry.in_planes * geometry.shape.input_len(), "image length");
+        let slots = self.reserve(geometry);
+        let (high, _) = self.numbers.split_at_mut(slots.total());
+        // SAFETY: as above.
+        let squares = unsafe { split_in_place::<true>(geometry, &slots, image, last, (high, &mut [])) };
+        self.continue_periodically(geometry, &slots, Passes::One);
+        squares
+    }
+
+    fn reserve(&mut self, geometry: &Geometry) -> Slots {
         let slots = Slots::new(geometry);
         if self.geometry != Some(*geometry) {
             // Borders, missing channels and the slack at the end are zero; afterwards only the inside is rewritten.
@@ -222,47 +253,137 @@ impl Planes {
             self.pixel = vec![0.0; slots.inputs.next_multiple_of(HALF)];
             self.geometry = Some(*geometry);
         }
-        // SAFETY: a machine with AMX (the proof) has AVX-512 with BW and BF16 too, see `Isa::detect`.
-        unsafe { self.split_image(geometry, &slots, image, passes) }
+        slots
     }
 
+    /// Fills the borders from the opposite sides where the image is continued periodically.
+    fn continue_periodically(&mut self, geometry: &Geometry, slots: &Slots, passes: Passes) {
+        let Shape { height, width, padding, .. } = geometry.shape;
+        if padding != Padding::Circular {
+            return;
+        }
+        let parts = if passes == Passes::Three { 2 } else { 1 };
+        let row_len = (width + 2) * DEPTH;
+        for slot in self.numbers.chunks_exact_mut(slots.len).take(slots.count() * parts).enumerate() {
+            let (index, slot) = slot;
+            let shared = slots.shared && index % slots.count() == slots.full;
+            let pixel = if shared { HALF } else { DEPTH };
+            for row in slot[row_len..(height + 1) * row_len].chunks_exact_mut(row_len) {
+                row.copy_within(width * DEPTH..width * DEPTH + pixel, 0);
+                row.copy_within(DEPTH..DEPTH + pixel, (width + 1) * DEPTH);
+                if shared {
+                    row.copy_within((width + 1) * DEPTH..(width + 1) * DEPTH + HALF, width * DEPTH + HALF);
+                }
+            }
+            slot.copy_within(height * row_len..(height + 1) * row_len, 0);
+            slot.copy_within(row_len..2 * row_len, (height + 1) * row_len);
+        }
+    }
+
+    /// For any number of channels: pixel by pixel.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn split_image(&mut self, geometry: &Geometry, slots: &Slots, image: &[f32], passes: Passes) {
         let shape = &geometry.shape;
         let (channels, width) = (shape.in_channels, shape.width);
-        let in_place = geometry.in_planes == 1 && channels % HALF == 0;
         let (high, low) = self.numbers.split_at_mut(slots.total());
-        for row in 0..shape.height + 2 {
-            let Some(source_row) = neighbour(row, shape.height, shape.padding) else { continue };
-            for column in 0..width + 2 {
-                let Some(source_column) = neighbour(column, width, shape.padding) else { continue };
-                let start = (source_row * width + source_column) * channels;
-                let inputs = if in_place {
-                    &image[start..start + channels]
-                } else {
-                    for (plane, image) in image.chunks_exact(shape.input_len()).enumerate() {
-                        self.pixel[plane * channels..][..channels]
-                            .copy_from_slice(&image[start..][..channels]);
+        for pixel in 0..shape.pixels() {
+            for (plane, image) in image.chunks_exact(shape.input_len()).enumerate() {
+                self.pixel[plane * channels..][..channels]
+                    .copy_from_slice(&image[pixel * channels..][..channels]);
+            }
+            let at = ((pixel / width + 1) * (width + 2) + pixel % width + 1) * DEPTH;
+            for (half, inputs) in self.pixel.chunks_exact(HALF).enumerate() {
+                let at = at + (half / 2) * slots.len + (half % 2) * HALF;
+                let (rounded, rest) = split16(inputs);
+                let shared = slots.shared && half / 2 == slots.full;
+                store16(rounded, &mut high[at..]);
+                if shared {
+                    store16(rounded, &mut high[at - HALF..]);
+                }
+                if passes == Passes::Three {
+                    store16(rest, &mut low[at..]);
+                    if shared {
+                        store16(rest, &mut low[at - HALF..]);
                     }
-                    &self.pixel[..]
-                };
-                let at = (row * (width + 2) + column) * DEPTH;
-                for (half, inputs) in inputs.chunks_exact(HALF).enumerate() {
-                    let at = at + (half / 2) * slots.len + (half % 2) * HALF;
-                    let (rounded, rest) = split16(inputs);
-                    let shared = slots.shared && half / 2 == slots.full;
-                    store16(rounded, &mut high[at..]);
-                    if shared && column > 0 {
-                        store16(rounded, &mut high[at - HALF..]);
+                }
+            }
+        }
+    }
+}
+
+/// Whether the channels of every pixel are whole vectors, which can be split where they lie.
+pub fn loads_in_place(geometry: &Geometry) -> bool {
+    geometry.shape.in_channels.is_multiple_of(HALF)
+}
+
+/// Splits the inside of an image (or its change since `last`) into `high` and, if there is any, `low`. Gives the sum of
+/// the squared changes.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn split_in_place<const CHANGE: bool>(
+    geometry: &Geometry,
+    slots: &Slots,
+    image: &[f32],
+    last: &mut [f32],
+    (high, low): (&mut [u16], &mut [u16]),
+) -> f64 {
+    let shape = &geometry.shape;
+    let (channels, width) = (shape.in_channels, shape.width);
+    let total = slots.total();
+    assert!(high.len() == total && (low.is_empty() || low.len() == total));
+    assert!(image.len() == geometry.in_planes * shape.input_len() && channels.is_multiple_of(HALF));
+    assert!(!CHANGE || last.len() == image.len());
+    let mut squares = _mm512_setzero_ps();
+    for row in 0..shape.height {
+        for half in 0..slots.inputs / HALF {
+            let (plane, channel) = (half * HALF / channels, half * HALF % channels);
+            let from = plane * shape.input_len() + row * width * channels + channel;
+            let to = (half / 2) * slots.len + (half % 2) * HALF + ((row + 1) * (width + 2) + 1) * DEPTH;
+            let shared = slots.shared && half / 2 == slots.full;
+            for column in 0..width {
+                let (from, to) = (from + column * channels, to + column * DEPTH);
+                // SAFETY: sixteen channels of an inner pixel, of the image and of `last` (equally long), and of a slot of
+                // the padded image; the half slot before it belongs to the pixel to the left, which the border provides.
+                unsafe {
+                    let mut x = _mm512_loadu_ps(image.as_ptr().add(from));
+                    if CHANGE {
+                        let last = last.as_mut_ptr().add(from);
+                        let change = _mm512_sub_ps(x, _mm512_loadu_ps(last));
+                        _mm512_storeu_ps(last, x);
+                        squares = _mm512_fmadd_ps(change, change, squares);
+                        x = change;
                     }
-                    if passes == Passes::Three {
-                        store16(rest, &mut low[at..]);
-                        if shared && column > 0 {
-                            store16(rest, &mut low[at - HALF..]);
+                    let rounded = _mm512_cvtneps_pbh(x);
+                    let bits = std::mem::transmute::<__m256bh, __m256i>(rounded);
+                    let high = high.as_mut_ptr().add(to);
+                    _mm256_storeu_si256(high.cast(), bits);
+                    if shared {
+                        _mm256_storeu_si256(high.sub(HALF).cast(), bits);
+                    }
+                    if !low.is_empty() {
+                        let rest = _mm512_cvtneps_pbh(_mm512_sub_ps(x, _mm512_cvtpbh_ps(rounded)));
+                        let bits = std::mem::transmute::<__m256bh, __m256i>(rest);
+                        let low = low.as_mut_ptr().add(to);
+                        _mm256_storeu_si256(low.cast(), bits);
+                        if shared {
+                            _mm256_storeu_si256(low.sub(HALF).cast(), bits);
                         }
                     }
                 }
             }
         }
     }
+    f64::from(_mm512_reduce_add_ps(squares))
+}
+
+/// The sums of a sequence of images that change little: `sums <- sums + change`, `change <- sums`.
+pub fn add_change(_: AmxProof, change: &mut [f32], sums: &mut [f32]) {
+    #[target_feature(enable = "avx512f")]
+    fn add(change: &mut [f32], sums: &mut [f32]) {
+        for (change, sum) in change.iter_mut().zip(sums) {
+            *sum += *change;
+            *change = *sum;
+        }
+    }
+    // SAFETY: a machine with AMX (the proof) has AVX-512 too.
+    unsafe { add(change, sums) }
 }

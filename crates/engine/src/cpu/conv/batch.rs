@@ -6,7 +6,7 @@
 
 use rayon::prelude::*;
 
-use super::kernel::{Convolution, Scratch};
+use super::kernel::{Convolution, Scratch, Series};
 use super::precision::Accuracy;
 use super::shape::{Shape, Stencil};
 use super::weight_gradient::{self, WeightGradient};
@@ -128,7 +128,7 @@ fn convolve<T: SimdReal>(
     y.par_chunks_mut(shape.output_len()).zip(x.par_chunks(shape.input_len())).for_each(|(y, x)| {
         workspace::with(|(scratch, band): &mut (Scratch<T>, Buffer<T>)| {
             band.reserve_zeros(convolution.band_len());
-            convolution.bands(x, Accuracy::Fine, scratch, band, |first, band| {
+            convolution.bands(x, (Accuracy::Fine, Series::Alone), scratch, band, |first, band| {
                 finish(band);
                 y[geometry.output_rows(first)..][..band.len()].copy_from_slice(band);
             });

@@ -8,19 +8,17 @@ mod direct;
 mod kernel;
 mod padded;
 mod precision;
-mod same;
+pub(crate) mod same;
 mod shape;
 #[cfg(target_arch = "x86_64")]
 mod tile_gradient;
-#[cfg(target_arch = "x86_64")]
-mod tiles;
 mod weight_gradient;
 mod winograd;
 mod workspace;
 
 pub use batch::{forward, input_gradient, weight_gradient};
 pub(crate) use kernel::kernel;
-pub use precision::{Accuracy, Graded, GradedScratch, set_accuracy};
+pub use precision::{Accuracy, Grade, Graded, GradedScratch, set_accuracy};
 pub use shape::Shape;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::kernel::{Convolution, Scratch};
+use super::kernel::{Convolution, Scratch, Series};
 use super::precision::Accuracy;
 use super::shape::{Geometry, Shape, Stencil, neighbour};
 use super::{forward, input_gradient, weight_gradient};
@@ -82,7 +82,7 @@ fn convolve<T: SimdReal>(isa: Isa, stencil: &Stencil<T>, images: &[T], accuracy:
     let output_len = geometry.shape.output_len();
     let mut out = vec![T::from_f64(f64::NAN); geometry.out_planes * output_len];
     let mut scratch = Scratch::default();
-    convolution.bands(images, accuracy, &mut scratch, &mut band, |first, band| {
+    convolution.bands(images, (accuracy, Series::Alone), &mut scratch, &mut band, |first, band| {
         for (plane, band) in band.chunks_exact(band.len() / geometry.out_planes).enumerate() {
             out[plane * output_len + geometry.output_rows(first)..][..band.len()].copy_from_slice(band);
         }
@@ -129,6 +129,90 @@ fn kernels_equal_the_definition() {
     }
 }
 
+/// A series of images that approach a limit: sums that are made of changes are as good as their residuals need.
+#[test]
+fn sums_of_changes_stay_well_below_the_changes() {
+    for (seed, geometry) in geometries().enumerate().filter(|(_, g)| g.shape.in_channels % 16 == 0) {
+        let count = geometry.in_planes * geometry.out_planes;
+        let weights: Vec<Vec<f32>> =
+            (0..count).map(|k| random(geometry.shape.weight_len(), (seed * 10 + k) as u64)).collect();
+        let blocks: Vec<&[f32]> = weights.iter().map(|w| &w[..]).collect();
+        let stencil = Stencil::new(geometry, &blocks);
+        let len = geometry.in_planes * geometry.shape.input_len();
+        let (limit, offset): (Vec<f32>, Vec<f32>) = (random(len, 1), random(len, 2));
+        for isa in Isa::available() {
+            let mut convolution = Convolution::new(isa, geometry);
+            convolution.pack(&stencil);
+            let mut band = vec![0.0; convolution.band_len()];
+            let output_len = geometry.shape.output_len();
+            let mut out = vec![0.0; geometry.out_planes * output_len];
+            let mut scratch = Scratch::default();
+            let mut before: Option<Vec<f64>> = None;
+            for step in 0..24 {
+                let share = 0.7f32.powi(step);
+                let image: Vec<f32> = limit.iter().zip(&offset).map(|(l, o)| l + share * o).collect();
+                let series = if step == 0 { Series::First } else { Series::Next };
+                convolution.bands(
+                    &image,
+                    (Accuracy::Fine, series),
+                    &mut scratch,
+                    &mut band,
+                    |first, band| {
+                        for (plane, band) in band.chunks_exact(band.len() / geometry.out_planes).enumerate() {
+                            out[plane * output_len + geometry.output_rows(first)..][..band.len()]
+                                .copy_from_slice(band);
+                        }
+                    },
+                );
+                let exact = definition(&stencil, &image);
+                let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+                let error = norm(&mut out.iter().zip(&exact).map(|(&a, b)| f64::from(a) - b));
+                let size = norm(&mut exact.iter().copied());
+                let change = before.map_or(size, |old| norm(&mut old.iter().zip(&exact).map(|(a, b)| a - b)));
+                assert!(
+                    error <= 0.2 * change + 1e-5 * size,
+                    "{geometry:?} {isa:?} step {step}: error {error:e}, change {change:e}, size {size:e}"
+                );
+                before = Some(exact);
+            }
+        }
+    }
+}
+
+/// What [`Accuracy`] says of the errors in a whole state, on weights as they are initialised.
+#[test]
+fn errors_in_a_state_are_those_that_the_floors_are_made_of() {
+    for (channels, side) in [(16, 28), (48, 32)] {
+        let shape = Shape {
+            height: side,
+            width: side,
+            in_channels: channels,
+            out_channels: channels,
+            padding: Padding::Zero,
+        };
+        let bound = 1.0 / (9.0 * channels as f32).sqrt();
+        let weights: Vec<f32> = random(shape.weight_len(), 3).iter().map(|w: &f32| w * bound).collect();
+        let z: Vec<f32> = random(shape.input_len(), 4).iter().map(|x: &f32| 1.4 + x).collect();
+        let blocks = [&weights[..]];
+        let stencil = Stencil::new(shape.single(), &blocks);
+        let exact = definition(&stencil, &z);
+        for isa in Isa::available() {
+            for (accuracy, allowed) in [(Accuracy::Coarse, 1.5e-3), (Accuracy::Fine, 4e-6)] {
+                let found = convolve(isa, &stencil, &z, accuracy);
+                let (mut error, mut size) = (0.0, 0.0);
+                for (&found, &exact) in found.iter().zip(&exact) {
+                    let state = exact.tanh() + 1.2;
+                    error += (f64::from(found).tanh() + 1.2 - state).powi(2);
+                    size += state.powi(2);
+                }
+                let relative = (error / size).sqrt();
+                println!("{channels} channels, {}, {accuracy:?}: {relative:.1e}", isa.name());
+                assert!(relative <= allowed, "{channels} {isa:?} {accuracy:?}: {relative:e}");
+            }
+        }
+    }
+}
+
 #[test]
 fn double_precision_is_full_whatever_is_asked_for() {
     for (seed, geometry) in
@@ -163,9 +247,15 @@ fn scratch_memory_can_be_shared_between_geometries() {
             let mut band = vec![0.0; convolution.band_len()];
             let mut out = vec![0.0; shape.output_len()];
             for accuracy in [Accuracy::Fine, Accuracy::Full] {
-                convolution.bands(&image, accuracy, &mut scratch, &mut band, |first, band| {
-                    out[first * width * 8..][..band.len()].copy_from_slice(band);
-                });
+                convolution.bands(
+                    &image,
+                    (accuracy, Series::Alone),
+                    &mut scratch,
+                    &mut band,
+                    |first, band| {
+                        out[first * width * 8..][..band.len()].copy_from_slice(band);
+                    },
+                );
                 assert!(
                     error(&out, &definition(&stencil, &image)) < 1e-5,
                     "{isa:?} {height} x {width} {accuracy:?}"

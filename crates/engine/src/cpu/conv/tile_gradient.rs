@@ -5,13 +5,16 @@
 //! exchanges the partners, so the pairs are stored twice, beginning at even and at odd columns; then every operand
 //! of every tap is a run of whole cache lines. Rows go in strips whose operands stay in L1.
 //!
-//! Numbers are split into high and low parts and multiplied in three passes, as in [`super::tiles`].
+//! Numbers are split into high and low parts and multiplied in three passes, as in [`crate::cpu::tiles`].
 
 use std::arch::x86_64::*;
 
 use super::shape::{Shape, neighbour};
-use super::tiles::{AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, TileSession, products, split16};
 use crate::cpu::buffer::Buffer;
+use crate::cpu::tiles::{
+    AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, TileSession, interleave, products, split16,
+    store32, transpose,
+};
 
 /// Image rows of a strip.
 const STRIP: usize = 4;
@@ -249,48 +252,5 @@ fn load_turned(shape: &Shape, layout: &Layout, gy: &[f32], scratch: &mut Scratch
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn split_pair(left: &[f32], right: &[f32]) -> (__m512i, __m512i) {
     let ((left_high, left_low), (right_high, right_low)) = (split16(left), split16(right));
-    let join = |left: __m256i, right: __m256i| {
-        _mm512_or_si512(_mm512_cvtepu16_epi32(left), _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(right)))
-    };
-    (join(left_high, right_high), join(left_low, right_low))
-}
-
-/// The transpose of 16 x 16 pairs.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn transpose(rows: &[__m512i; SIDE]) -> [__m512i; SIDE] {
-    let mut a = *rows;
-    let mut b = [_mm512_setzero_si512(); SIDE];
-    // Within 128-bit lanes: first 2 x 2, then 4 x 4.
-    for i in 0..8 {
-        b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
-        b[2 * i + 1] = _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
-    }
-    for i in 0..4 {
-        let [p, q, r, s] = [b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3]];
-        a[4 * i] = _mm512_unpacklo_epi64(p, r);
-        a[4 * i + 1] = _mm512_unpackhi_epi64(p, r);
-        a[4 * i + 2] = _mm512_unpacklo_epi64(q, s);
-        a[4 * i + 3] = _mm512_unpackhi_epi64(q, s);
-    }
-    // Then the 4 x 4 lanes.
-    for i in 0..4 {
-        let [p, q, r, s] = [a[i], a[4 + i], a[8 + i], a[12 + i]];
-        let (pq_even, pq_odd) = (_mm512_shuffle_i32x4::<0x88>(p, q), _mm512_shuffle_i32x4::<0xdd>(p, q));
-        let (rs_even, rs_odd) = (_mm512_shuffle_i32x4::<0x88>(r, s), _mm512_shuffle_i32x4::<0xdd>(r, s));
-        b[i] = _mm512_shuffle_i32x4::<0x88>(pq_even, rs_even);
-        b[4 + i] = _mm512_shuffle_i32x4::<0x88>(pq_odd, rs_odd);
-        b[8 + i] = _mm512_shuffle_i32x4::<0xdd>(pq_even, rs_even);
-        b[12 + i] = _mm512_shuffle_i32x4::<0xdd>(pq_odd, rs_odd);
-    }
-    b
-}
-
-/// A cache line to the start of a slice.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn store32(numbers: __m512i, to: &mut [u16]) {
-    assert!(to.len() >= DEPTH);
-    // SAFETY: there is room for 32 numbers.
-    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), numbers) }
+    (interleave(left_high, right_high), interleave(left_low, right_low))
 }

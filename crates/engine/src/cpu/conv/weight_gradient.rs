@@ -18,10 +18,12 @@ use super::same::is_f32;
 use super::same::{same, same_mut};
 use super::shape::Shape;
 #[cfg(target_arch = "x86_64")]
-use super::{tile_gradient, tiles::AmxProof};
+use super::tile_gradient;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::simd::{Lanes, SimdReal};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::tiles::AmxProof;
 
 /// Rows of the image that are summed in registers.
 const BAND: usize = 4;

@@ -9,7 +9,6 @@
 
 mod adjoint;
 mod convolution;
-mod factor;
 mod fft;
 mod forward;
 mod gradient;
@@ -24,12 +23,9 @@ mod table;
 
 pub(crate) use adjoint::Adjoint;
 pub(crate) use convolution::{Convolution, ConvolutionScratch};
-pub use factor::SplittingFactor;
 pub(crate) use forward::Forward;
 pub(crate) use operator::Operator;
 pub(crate) use symbol::Kernel;
-
-use crate::{EngineError, Result};
 
 use super::buffer::Buffer;
 use super::simd::SimdReal;
@@ -56,16 +52,6 @@ impl<T: SimdReal> Memory<T> {
             row: Buffer::zeros(operator.forward.plane.width * operator.forward.plane.channels),
             images: Vec::with_capacity(block),
         }
-    }
-}
-
-/// Refuses weights of the wrong length.
-fn check_weights<T: SimdReal>(operator: &Operator<T>, weights: &[T]) -> Result<()> {
-    let needed = operator.kernel().weight_len();
-    if weights.len() == needed {
-        Ok(())
-    } else {
-        Err(EngineError::Length { what: "the weights", found: weights.len(), needed })
     }
 }
 

@@ -24,11 +24,6 @@ impl<T: SimdReal> Operator<T> {
         Self { kernel, step: 1.0, forward, adjoint }
     }
 
-    /// The sizes it was made for.
-    pub(crate) fn kernel(&self) -> &Kernel {
-        &self.kernel
-    }
-
     /// The step `t` it was loaded for.
     pub(crate) fn step(&self) -> f64 {
         self.step

@@ -15,11 +15,6 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Numbers of a weight array (out, in, row, column).
-    pub(crate) fn weight_len(&self) -> usize {
-        self.units * self.units * self.side * self.side
-    }
-
     /// Sine and cosine of the phase of tap `tap` (of `side`) at frequency `k` of `n`.
     pub(crate) fn phase(&self, tap: usize, k: usize, n: usize) -> (f64, f64) {
         (TAU * k as f64 / n as f64 * (tap as f64 - (self.side / 2) as f64)).sin_cos()

@@ -364,7 +364,7 @@ fn a_singular_resolvent_is_refused() {
 /// A convolution and its weight gradient against their definitions.
 fn check_convolution<T: SimdReal>(isa: Isa, size: Size, accepted: f64) {
     let rng = &mut ChaCha8Rng::seed_from_u64(5);
-    let weights = random(rng, size.kernel().weight_len());
+    let weights = random(rng, size.channels * size.channels * size.side * size.side);
     let count = 11;
     let [z, q] = [0, 1].map(|_| random(rng, count * size.len()));
     let mut convolution = Convolution::<T>::new(isa, size.kernel());

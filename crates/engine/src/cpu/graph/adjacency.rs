@@ -296,11 +296,11 @@ impl<T: SimdReal> Vectorised<T> for Thin<'_, T> {
                 } else {
                     self.dropout.hash_row(row as u32, columns, &mut hashes);
                 }
-                for ((&column, &value), &hash) in columns.iter().zip(values).zip(&hashes) {
+                for k in 0..columns.len().min(values.len()).min(BLOCK) {
                     // Written in any case, kept by moving on: no branch that could be guessed wrong.
-                    self.columns[kept] = column;
-                    self.values[kept] = value * scale;
-                    kept += usize::from(self.dropout.keeps_hash(hash));
+                    self.columns[kept] = columns[k];
+                    self.values[kept] = values[k] * scale;
+                    kept += usize::from(self.dropout.keeps_hash(hashes[k]));
                 }
             }
             self.end[row - self.rows.start] = base + kept;

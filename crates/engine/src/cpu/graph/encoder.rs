@@ -5,6 +5,10 @@
 //! added up row by row into a few private copies (each small enough for the second-level cache), which are then added
 //! in a fixed order: no transposed features, no atomics, the same bits for any number of threads.
 
+// Loops in the kernels are counted by hand: iterators over pairs are not always inlined into functions with their own
+// instruction set, and then vectors leave the registers.
+#![allow(clippy::needless_range_loop)]
+
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -330,11 +334,11 @@ impl<T: SimdReal> Kept<T> {
     fn select(&mut self, dropout: Dropout, row: usize, columns: &[u32], values: &[T]) -> (&[u32], &[T]) {
         dropout.hash_row(row as u32, columns, &mut self.hashes);
         let mut kept = 0;
-        for ((&column, &value), &hash) in columns.iter().zip(values).zip(&self.hashes) {
+        for k in 0..columns.len().min(values.len()).min(BLOCK) {
             // Written in any case, kept by moving on: no branch that could be guessed wrong.
-            self.columns[kept] = column;
-            self.values[kept] = value;
-            kept += usize::from(dropout.keeps_hash(hash));
+            self.columns[kept] = columns[k];
+            self.values[kept] = values[k];
+            kept += usize::from(dropout.keeps_hash(self.hashes[k]));
         }
         (&self.columns[..kept], &self.values[..kept])
     }
@@ -417,12 +421,12 @@ fn drop_units<T: SimdReal>(dropout: Dropout, row: usize, units: &mut [T]) {
     let mut hashes = [0; BLOCK];
     let mut numbers = [0; BLOCK];
     for (block, units) in units.chunks_mut(BLOCK).enumerate() {
-        for (k, number) in numbers.iter_mut().enumerate() {
-            *number = (block * BLOCK + k) as u32;
+        for k in 0..BLOCK {
+            numbers[k] = (block * BLOCK + k) as u32;
         }
         dropout.hash_row(row as u32, &numbers[..units.len()], &mut hashes);
-        for (unit, &hash) in units.iter_mut().zip(&hashes) {
-            *unit *= if dropout.keeps_hash(hash) { scale } else { T::ZERO };
+        for k in 0..units.len().min(BLOCK) {
+            units[k] *= if dropout.keeps_hash(hashes[k]) { scale } else { T::ZERO };
         }
     }
 }
@@ -505,8 +509,8 @@ impl<T: SimdReal> Vectorised<T> for Backward<'_, T> {
             for at in (0..stride).step_by(V::N) {
                 let unit = V::load(&units[at..]);
                 let mut sum = V::zero();
-                for (class, &g) in arriving.iter().enumerate() {
-                    let (g, k) = (V::splat(g), class * stride + at);
+                for class in 0..arriving.len() {
+                    let (g, k) = (V::splat(arriving[class]), class * stride + at);
                     sum = g.fma(V::load(&output.padded()[k..]), sum);
                     let total = &mut output_transposed.padded_mut()[k..];
                     g.fma(unit, V::load(total)).store(total);
@@ -587,17 +591,19 @@ unsafe fn scatter_block<V: Lanes, const B: usize>(
     gradient: &mut [V::Elem],
 ) {
     let mut vectors = [V::zero(); B];
-    for (b, vector) in vectors.iter_mut().enumerate() {
-        *vector = V::load(&row[b * V::N..]);
+    for b in 0..B {
+        vectors[b] = V::load(&row[b * V::N..]);
     }
-    for (&column, &value) in columns.iter().zip(values) {
+    for k in 0..columns.len().min(values.len()) {
+        // SAFETY: `k` is below both lengths.
+        let (column, value) = unsafe { (*columns.get_unchecked(k), *values.get_unchecked(k)) };
         let start = column as usize * stride + at;
         debug_assert!(start + B * V::N <= gradient.len());
         // SAFETY: the caller's promise.
         let sums = unsafe { std::slice::from_raw_parts_mut(gradient.as_mut_ptr().add(start), B * V::N) };
         let value = V::splat(value * scale);
-        for (b, &vector) in vectors.iter().enumerate() {
-            value.fma(vector, V::load(&sums[b * V::N..])).store(&mut sums[b * V::N..]);
+        for b in 0..B {
+            value.fma(vectors[b], V::load(&sums[b * V::N..])).store(&mut sums[b * V::N..]);
         }
     }
 }

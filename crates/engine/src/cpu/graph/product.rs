@@ -61,7 +61,7 @@ impl<'a, T: SimdReal> Gathered<'a, T> {
     /// # Safety
     /// As for `row_product`, and `at + B * N <= stride`.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, clippy::needless_range_loop)]
     unsafe fn block<V: Lanes<Elem = T>, const B: usize, const U: usize>(
         &self,
         columns: &[u32],
@@ -72,23 +72,31 @@ impl<'a, T: SimdReal> Gathered<'a, T> {
         add: bool,
     ) {
         let mut sums = [[V::zero(); B]; U];
-        let whole = columns.len() - columns.len() % U;
-        for (step, (columns, values)) in columns.chunks_exact(U).zip(values.chunks_exact(U)).enumerate() {
-            if self.prefetch
-                && let Some(next) = ahead.get(step * U + AHEAD..step * U + AHEAD + U)
-            {
-                for &row in next {
-                    self.ask_for(row, at, B * V::N);
+        // Counted by hand: iterators over pairs of chunks are not always inlined here, and then the sums leave the
+        // registers.
+        let len = columns.len().min(values.len());
+        let mut k = 0;
+        while k + U <= len {
+            if self.prefetch && k + AHEAD + U <= ahead.len() {
+                for u in 0..U {
+                    self.ask_for(ahead[k + AHEAD + u], at, B * V::N);
                 }
             }
             for u in 0..U {
-                // SAFETY: the caller's promise.
-                unsafe { self.add::<V, B>(columns[u], values[u], at, &mut sums[u]) };
+                // SAFETY: `k + u < len`; the caller's promise.
+                unsafe {
+                    let (column, value) = (*columns.get_unchecked(k + u), *values.get_unchecked(k + u));
+                    self.add::<V, B>(column, value, at, &mut sums[u]);
+                }
             }
+            k += U;
         }
-        for (&column, &value) in columns[whole..].iter().zip(&values[whole..]) {
-            // SAFETY: the caller's promise.
-            unsafe { self.add::<V, B>(column, value, at, &mut sums[0]) };
+        while k < len {
+            // SAFETY: as above.
+            unsafe {
+                self.add::<V, B>(*columns.get_unchecked(k), *values.get_unchecked(k), at, &mut sums[0])
+            };
+            k += 1;
         }
         for b in 0..B {
             let mut total = sums[0][b];
@@ -103,6 +111,7 @@ impl<'a, T: SimdReal> Gathered<'a, T> {
     /// # Safety
     /// As for `block`.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // as above
     unsafe fn add<V: Lanes<Elem = T>, const B: usize>(
         &self,
         row: u32,
@@ -115,8 +124,8 @@ impl<'a, T: SimdReal> Gathered<'a, T> {
         // SAFETY: `row` is the number of a row and the block lies within a row.
         let numbers = unsafe { std::slice::from_raw_parts(self.numbers.as_ptr().add(start), B * V::N) };
         let value = V::splat(value);
-        for (b, sum) in sums.iter_mut().enumerate() {
-            *sum = value.fma(V::load(&numbers[b * V::N..]), *sum);
+        for b in 0..B {
+            sums[b] = value.fma(V::load(&numbers[b * V::N..]), sums[b]);
         }
     }
 
@@ -128,9 +137,11 @@ impl<'a, T: SimdReal> Gathered<'a, T> {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let line = 64 / size_of::<T>();
             let start = self.numbers.as_ptr().wrapping_add(row as usize * self.stride + at);
-            for k in (0..len).step_by(line) {
+            let mut k = 0;
+            while k < len {
                 // SAFETY: a hint touches nothing, whatever the address.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(k).cast()) };
+                k += line;
             }
         }
         #[cfg(not(target_arch = "x86_64"))]

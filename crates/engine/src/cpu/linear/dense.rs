@@ -7,9 +7,19 @@
 #![allow(clippy::needless_range_loop)] // plain loops over registers, see `multiply_add`
 
 use super::Emit;
+#[cfg(target_arch = "x86_64")]
+use super::tiled::{self, Tiled, TiledScratch};
 use crate::cpu::buffer::Buffer;
+use crate::cpu::conv::Grade;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::conv::{
+    Accuracy,
+    same::{is_f32, same, same_mut},
+};
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::simd::{Lanes, SimdReal, get, put};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::tiles::{AmxProof, Passes};
 
 /// Samples that go through a panel together.
 const GROUP: usize = 4;
@@ -21,11 +31,26 @@ pub(crate) struct Dense<T: SimdReal> {
     inputs: usize,
     outputs: usize,
     weights: Buffer<T>,
+    /// The same in bf16, for what need not be computed to full accuracy.
+    #[cfg(target_arch = "x86_64")]
+    tiled: Option<Tiled>,
 }
 
-/// Rows of outputs of one group of samples.
+/// What a product works in; one per thread.
 pub(crate) struct DenseScratch<T: SimdReal> {
+    /// Rows of outputs of one group of samples.
     rows: Buffer<T>,
+    /// How accurate the products have to be, where there is a choice.
+    grade: Option<Grade>,
+    #[cfg(target_arch = "x86_64")]
+    tiled: TiledScratch,
+}
+
+impl<T: SimdReal> DenseScratch<T> {
+    /// How accurate the products have to be, where there is a choice.
+    pub fn grade(&mut self) -> Option<&mut Grade> {
+        self.grade.as_mut()
+    }
 }
 
 /// The most vectors in a panel: what leaves registers for the weights and a factor.
@@ -48,17 +73,40 @@ impl<T: SimdReal> Dense<T> {
     pub fn new(isa: Isa, n: usize, inputs: usize, outputs: usize) -> Self {
         let lanes = isa.dispatch::<T, _>(LaneCount);
         let weights = Buffer::zeros(inputs * n * outputs * n.next_multiple_of(lanes));
-        Self { isa, n, inputs, outputs, weights }
+        Self {
+            isa,
+            n,
+            inputs,
+            outputs,
+            weights,
+            #[cfg(target_arch = "x86_64")]
+            tiled: AmxProof::of(isa)
+                .filter(|_| is_f32::<T>())
+                .and_then(|proof| Tiled::new(proof, n, inputs, outputs)),
+        }
     }
 
     /// Packs blocks of `n x n`, row = output; block `o * inputs + i` leads from input `i` to output `o`.
     pub fn pack(&mut self, blocks: &[&[T]]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(tiled) = &mut self.tiled {
+            let blocks: Vec<&[f32]> = blocks.iter().filter_map(|block| same(block)).collect();
+            tiled.pack(&blocks);
+        }
         self.isa.dispatch(Pack { dense: self, blocks });
     }
 
     pub fn scratch(&self) -> DenseScratch<T> {
         let lanes = self.isa.dispatch::<T, _>(LaneCount);
-        DenseScratch { rows: Buffer::zeros(GROUP * self.outputs * self.n.next_multiple_of(lanes)) }
+        DenseScratch {
+            rows: Buffer::zeros(GROUP * self.outputs * self.n.next_multiple_of(lanes)),
+            #[cfg(target_arch = "x86_64")]
+            grade: self.tiled.as_ref().map(|_| Grade::default()),
+            #[cfg(not(target_arch = "x86_64"))]
+            grade: None,
+            #[cfg(target_arch = "x86_64")]
+            tiled: TiledScratch::default(),
+        }
     }
 
     pub fn apply(&self, active: &[usize], states: &[T], scratch: &mut DenseScratch<T>, emit: Emit<T>) {
@@ -66,11 +114,46 @@ impl<T: SimdReal> Dense<T> {
         if let Some(&last) = active.iter().max() {
             assert!((last + 1) * depth <= states.len(), "states of {} samples expected", last + 1);
         }
+        #[cfg(target_arch = "x86_64")]
+        if let (Some(tiled), Some(states)) = (&self.tiled, same::<T, f32>(states)) {
+            let passes = match scratch.grade.map_or(Accuracy::Full, |grade| grade.accuracy()) {
+                Accuracy::Coarse => Some(Passes::One),
+                Accuracy::Fine => Some(Passes::Three),
+                Accuracy::Full => None,
+            };
+            if let Some(passes) = passes {
+                return self.apply_tiled(tiled, passes, active, states, &mut scratch.tiled, emit);
+            }
+        }
         for group in active.chunks(GROUP) {
             self.isa.dispatch(Apply { dense: self, group, states, rows: &mut scratch.rows });
             let stride = scratch.rows.len() / (GROUP * self.outputs);
             for (slot, &sample) in group.iter().enumerate() {
                 let rows = &mut scratch.rows[slot * self.outputs * stride..][..self.outputs * stride];
+                let (u, w) = rows.split_at_mut(stride);
+                let second = w.len().min(self.n);
+                emit(sample, 0, &mut u[..self.n], &mut w[..second]);
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<T: SimdReal> Dense<T> {
+    fn apply_tiled(
+        &self,
+        tiled: &Tiled,
+        passes: Passes,
+        active: &[usize],
+        states: &[f32],
+        scratch: &mut TiledScratch,
+        emit: Emit<T>,
+    ) {
+        let stride = tiled.stride();
+        for group in active.chunks(tiled::SAMPLES) {
+            tiled.apply(group, states, passes, scratch);
+            let Some(rows) = same_mut::<f32, T>(&mut scratch.rows) else { return };
+            for (&sample, rows) in group.iter().zip(rows.chunks_exact_mut(self.outputs * stride)) {
                 let (u, w) = rows.split_at_mut(stride);
                 let second = w.len().min(self.n);
                 emit(sample, 0, &mut u[..self.n], &mut w[..second]);

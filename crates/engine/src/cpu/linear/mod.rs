@@ -6,11 +6,13 @@
 
 mod conv;
 mod dense;
+#[cfg(target_arch = "x86_64")]
+mod tiled;
 
 pub(crate) use conv::{ConvKernel, ConvScratch, StackShape};
 pub(crate) use dense::{Dense, DenseScratch, OuterProducts, outer_products, panels};
 
-use crate::cpu::conv::Accuracy;
+use crate::cpu::conv::{Accuracy, Grade};
 use crate::cpu::fourier::{Convolution, ConvolutionScratch, Kernel};
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::SimdReal;
@@ -39,16 +41,17 @@ pub(crate) enum LinearScratch<T: SimdReal> {
 impl<T: SimdReal> LinearScratch<T> {
     /// Sets how accurately the operator is applied, if it has a choice.
     pub fn set_accuracy(&mut self, accuracy: Accuracy) {
-        if let Some(choice) = self.accuracy() {
-            *choice = accuracy;
+        if let Some(grade) = self.grade() {
+            grade.set(accuracy);
         }
     }
 
     /// How accurately the operator is applied, if it has a choice.
-    pub fn accuracy(&mut self) -> Option<&mut Accuracy> {
+    pub fn grade(&mut self) -> Option<&mut Grade> {
         match self {
-            Self::Dense(_) | Self::Fourier(_) => None,
-            Self::Conv(scratch) => Some(&mut scratch.accuracy),
+            Self::Fourier(_) => None,
+            Self::Dense(scratch) => scratch.grade(),
+            Self::Conv(scratch) => Some(&mut scratch.grade),
         }
     }
 }
@@ -101,7 +104,8 @@ impl<T: SimdReal> Linear<T> {
                 let len = kernel.input_len();
                 for &sample in active {
                     let images = &states[sample * len..(sample + 1) * len];
-                    kernel.rows(images, scratch, &mut |offset, u, w| emit(sample, offset, u, w));
+                    let continued = scratch.grade.begin(sample);
+                    kernel.rows(images, continued, scratch, &mut |offset, u, w| emit(sample, offset, u, w));
                 }
             }
             (Self::Fourier(convolution), LinearScratch::Fourier(scratch)) => {

@@ -2,10 +2,16 @@
 
 use super::blocked::{AddProduct, Transpose};
 use super::scratch::with_scratch;
+#[cfg(target_arch = "x86_64")]
+use super::tile_linear;
 use super::vector::sum_rows;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::conv::same::{same, same_mut};
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::team::Team;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::tiles::AmxProof;
 use crate::network::LinearShape;
 
 /// Samples of one task.
@@ -29,6 +35,13 @@ pub(super) fn forward<T: SimdReal>(
     let LinearShape { batch, inputs, outputs } = shape;
     if batch * outputs == 0 {
         return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(proof) = AmxProof::of(isa).filter(|_| tile_linear::pays(shape))
+        && let (Some(x), Some(w), Some(b), Some(y)) = (same(x), same(w), same(b), same_mut(y))
+    {
+        let (b, y) = (&b[..outputs], &mut y[..batch * outputs]);
+        return tile_linear::forward(team, proof, shape, &x[..batch * inputs], w, b, y);
     }
     let stride = outputs.next_multiple_of(LINE);
     with_scratch(inputs * stride, |turned: &mut [T]| {
@@ -72,12 +85,24 @@ pub(super) fn backward<T: SimdReal>(
             isa.dispatch(AddProduct { a, row, column, b: w, b_stride: inputs, depth, width, c });
         });
     }
+    weight_gradient(team, isa, shape, x, gy, gw);
+    sum_rows(team, outputs, &gy[..batch * outputs], &mut gb[..outputs]);
+}
+
+fn weight_gradient<T: SimdReal>(team: &Team, isa: Isa, shape: LinearShape, x: &[T], gy: &[T], gw: &mut [T]) {
+    let LinearShape { batch, inputs, outputs } = shape;
+    #[cfg(target_arch = "x86_64")]
+    if let Some(proof) = AmxProof::of(isa).filter(|_| tile_linear::pays(shape))
+        && let (Some(x), Some(gy), Some(gw)) = (same(x), same(gy), same_mut(gw))
+    {
+        let (x, gy) = (&x[..batch * inputs], &gy[..batch * outputs]);
+        return tile_linear::weight_gradient(team, proof, shape, x, gy, gw);
+    }
     team.for_each(gw[..outputs * inputs].chunks_mut(ROWS * inputs).enumerate(), |(task, c)| {
         let a = &gy[task * ROWS..];
         let (row, column, depth, width) = (1, outputs, batch, inputs);
         isa.dispatch(AddProduct { a, row, column, b: x, b_stride: inputs, depth, width, c });
     });
-    sum_rows(team, outputs, &gy[..batch * outputs], &mut gb[..outputs]);
 }
 
 #[cfg(test)]

@@ -16,19 +16,23 @@ mod spectrum;
 mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod tile_linear;
 mod vector;
 mod vectorised;
 
 use batch_norm::{BackwardSlices, NormSlices};
 use product::Matrix;
 
-use crate::cpu::simd::SimdReal;
+use crate::cpu::activation::activate_plain;
+use crate::cpu::isa::Vectorised;
+use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::{Buffer, Cpu, conv};
 use crate::network::{
     Adam, ConvShape, CrossEntropy, Csr, LinearShape, Network, NormPoolShape, NormState, Orientation,
     ProductShape, Rows,
 };
-use crate::{EngineError, Integrate, Operator, Result};
+use crate::{Activation, EngineError, Integrate, Operator, Result};
 
 /// The first `needed` numbers of an array.
 fn part<'a, T>(what: &'static str, array: &'a [T], needed: usize) -> Result<&'a [T]> {
@@ -69,6 +73,17 @@ impl ConvShape {
             return Err(EngineError::Invalid(format!("a convolution of empty images: {self:?}")));
         }
         Ok(())
+    }
+}
+
+/// `x <- tanh x`.
+struct Tanh<'a, T>(&'a mut [T]);
+
+impl<T: SimdReal> Vectorised<T> for Tanh<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        activate_plain::<V>(Activation::Tanh, self.0);
     }
 }
 
@@ -200,7 +215,7 @@ where
 
     fn tanh(&self, len: usize, x: &mut Buffer<T>) -> Result<()> {
         let x = part_mut("x", x, len)?;
-        vector::transform(self.team(), x, T::tanh);
+        self.team().for_each(x.chunks_mut(vector::CHUNK), |x| self.isa().dispatch(Tanh(x)));
         Ok(())
     }
 

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 
 use crate::Real;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::tiles::Tile;
 
 thread_local! {
     /// Buffers of this thread that are not in use. `f64` words, so that they are aligned for both number types.
@@ -31,6 +33,16 @@ pub(super) fn with_scratch<T: Real, R>(len: usize, work: impl FnOnce(&mut [T]) -
     let result = work(buffer);
     FREE.with_borrow_mut(|free| free.push(words));
     result
+}
+
+/// The same for matrix tiles.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn with_tiles<R>(count: usize, work: impl FnOnce(&mut [Tile]) -> R) -> R {
+    with_scratch(count * size_of::<Tile>() / size_of::<f32>(), |numbers: &mut [f32]| {
+        // SAFETY: tiles are plain numbers, every bit pattern is one; the buffer begins on a cache line, which is their
+        // alignment, and holds as many bytes.
+        work(unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast::<Tile>(), count) })
+    })
 }
 
 #[cfg(test)]

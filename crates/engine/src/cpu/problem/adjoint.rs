@@ -3,8 +3,8 @@
 
 use crate::Measure;
 use crate::cpu::buffer::Buffer;
-use crate::cpu::conv::Accuracy;
-use crate::cpu::distance::{Distance, DistanceRow, distance_row};
+use crate::cpu::conv::Grade;
+use crate::cpu::distance::{Distance, DistanceRow, Squares, distance_row};
 use crate::cpu::isa::Vectorised;
 use crate::cpu::linear::LinearScratch;
 use crate::cpu::linearise::{Add, Linearisation};
@@ -44,8 +44,8 @@ impl<T: SimdReal> Adjoint<'_, T> {
 }
 
 impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
-    fn accuracy(&mut self) -> Option<&mut Accuracy> {
-        self.scratch.linear.accuracy()
+    fn grade(&mut self) -> Option<&mut Grade> {
+        self.scratch.linear.grade()
     }
 
     fn state_len(&self) -> usize {
@@ -129,6 +129,16 @@ impl<T: SimdReal> Vectorised<T> for PlainRow<'_, T> {
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) -> Distance {
         let Self { measure, g, v, slopes, argument, image } = self;
+        if Squares::<V>::make(measure) {
+            let mut squares = Squares::<V>::new();
+            for_vectors!(V, image.len(), |at, count| {
+                let sum = get::<V>(g, at, count) + get::<V>(v, at, count);
+                let q = get::<V>(slopes, at, count) * sum;
+                put(q, image, at, count);
+                squares.add(get::<V>(argument, at, count), q);
+            });
+            return squares.distance();
+        }
         for_vectors!(V, image.len(), |at, count| {
             let sum = get::<V>(g, at, count) + get::<V>(v, at, count);
             put(get::<V>(slopes, at, count) * sum, image, at, count);

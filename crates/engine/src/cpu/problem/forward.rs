@@ -1,11 +1,9 @@
 //! `z = F(z; y)` for a block of samples.
 
-use crate::Map;
-use crate::Measure;
-use crate::cpu::activation::activate;
+use crate::cpu::activation::{activate, activate_and_measure, is_plain};
 use crate::cpu::buffer::Buffer;
-use crate::cpu::conv::Accuracy;
-use crate::cpu::distance::{Distance, DistanceRow, distance_row};
+use crate::cpu::conv::Grade;
+use crate::cpu::distance::{Distance, DistanceRow, Squares, distance_row};
 use crate::cpu::epilogue::{Injected, forward_row};
 use crate::cpu::gains::GainScratch;
 use crate::cpu::isa::Vectorised;
@@ -15,6 +13,7 @@ use crate::cpu::normalise::{Grouping, normalise};
 use crate::cpu::packed::Packed;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::FixedPointStep;
+use crate::{Form, Map, Measure};
 
 /// Memory of the forward problem; one per thread.
 pub(crate) struct ForwardScratch<T: SimdReal> {
@@ -44,8 +43,8 @@ pub(crate) struct Forward<'a, T: SimdReal> {
 }
 
 impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
-    fn accuracy(&mut self) -> Option<&mut Accuracy> {
-        self.scratch.linear.accuracy()
+    fn grade(&mut self) -> Option<&mut Grade> {
+        self.scratch.linear.grade()
     }
 
     fn state_len(&self) -> usize {
@@ -122,6 +121,11 @@ impl<T: SimdReal> Vectorised<T> for Row<'_, T> {
     type Output = Distance;
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) -> Distance {
+        let Self { map, measure, .. } = self;
+        let one_pass = map.form == Form::Single && is_plain(map) && map.normalisation.is_none();
+        if one_pass && Squares::<V>::make(measure) {
+            return activate_and_measure::<V>(map, self.u, self.y.first, self.z, self.out);
+        }
         forward_row::<V>(self.map, self.u, self.w, self.y, self.out);
         // A normalised state is measured when it is complete.
         if self.map.normalisation.is_some() {

@@ -7,7 +7,7 @@
 //! - Forward-backward: `e <- prox_t((1 - t) e + t (W e + c))`.
 
 use super::adjoint::finish_adjoint;
-use crate::cpu::conv::Accuracy;
+use crate::cpu::conv::Grade;
 use crate::cpu::distance::{Distance, distance_row};
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::linear::{Linear, LinearScratch};
@@ -135,8 +135,8 @@ pub(crate) struct Splitting<'a, T: SimdReal> {
 }
 
 impl<T: SimdReal> FixedPointStep<T> for Splitting<'_, T> {
-    fn accuracy(&mut self) -> Option<&mut Accuracy> {
-        self.scratch.accuracy()
+    fn grade(&mut self) -> Option<&mut Grade> {
+        self.scratch.grade()
     }
 
     fn state_len(&self) -> usize {

@@ -163,6 +163,14 @@ impl Exponent for F32x16 {
         (high, self.fma(other, -high))
     }
     #[inline(always)]
+    fn over(self, other: Self) -> Self {
+        // SAFETY: see above.
+        let r = Self(unsafe { _mm512_rcp14_ps(other.0) });
+        // One step of Newton's iteration: the relative error e of r becomes e^2 < 2^-28.
+        let (rough, e) = (self * r, (-other).fma(r, Self::one()));
+        rough.fma(e, rough)
+    }
+    #[inline(always)]
     fn split(self) -> (Self, Self) {
         // SAFETY: see above. The instruction gives a mantissa in [1, 2); halving the upper part moves it to
         // [sqrt(1/2), sqrt(2)), as in the other implementations.

@@ -113,7 +113,7 @@ pub(crate) fn solve_block<T: SimdReal>(block: Block<'_, T>, stopping: &Stopping)
     method.begin(samples, step.state_len());
     let Workspace { iterates, active, done, distances, progress, graded } = workspace;
     let mut graded_step;
-    let step: &mut dyn FixedPointStep<T> = if step.accuracy().is_some() {
+    let step: &mut dyn FixedPointStep<T> = if step.grade().is_some() {
         graded_step = Graded::begin(step, graded, samples, stopping.measure, stopping.tolerance);
         &mut graded_step
     } else {

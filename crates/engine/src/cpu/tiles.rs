@@ -8,6 +8,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::*;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::offset_of;
 
@@ -271,13 +272,102 @@ pub unsafe fn products(_: &TileSession, job: &Job, passes: Passes, common: Commo
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub fn split16(numbers: &[f32]) -> (__m256i, __m256i) {
     assert!(numbers.len() >= SIDE);
-    // SAFETY: sixteen numbers are there; bf16 vectors are 256 bits of plain data.
-    unsafe {
-        let x = _mm512_loadu_ps(numbers.as_ptr());
-        let high = _mm512_cvtneps_pbh(x);
-        let low = _mm512_cvtneps_pbh(_mm512_sub_ps(x, _mm512_cvtpbh_ps(high)));
-        (std::mem::transmute::<__m256bh, __m256i>(high), std::mem::transmute::<__m256bh, __m256i>(low))
+    // SAFETY: sixteen numbers are there.
+    split_vector(unsafe { _mm512_loadu_ps(numbers.as_ptr()) })
+}
+
+/// As many of the first 16 numbers as there are, then zeros.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_some(numbers: &[f32]) -> __m512 {
+    let mask = ((1u32 << numbers.len().min(SIDE)) - 1) as __mmask16;
+    // SAFETY: lanes beyond the slice are masked and not touched.
+    unsafe { _mm512_maskz_loadu_ps(mask, numbers.as_ptr()) }
+}
+
+/// The high and the low parts of a vector.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn split_vector(x: __m512) -> (__m256i, __m256i) {
+    let high = _mm512_cvtneps_pbh(x);
+    let low = _mm512_cvtneps_pbh(_mm512_sub_ps(x, _mm512_cvtpbh_ps(high)));
+    // SAFETY: bf16 vectors are 256 bits of plain data.
+    unsafe { (std::mem::transmute::<__m256bh, __m256i>(high), std::mem::transmute::<__m256bh, __m256i>(low)) }
+}
+
+/// Writes a row of numbers to row `slot` of left operands, 32 numbers to each tile, zeros behind the last; `low` may be
+/// empty.
+pub fn pack_row(_: AmxProof, row: &[f32], slot: usize, high: &mut [Tile], low: &mut [Tile]) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    fn pack(row: &[f32], slot: usize, high: &mut [Tile], low: &mut [Tile]) {
+        let at = slot * DEPTH;
+        for (tile, high) in high.iter_mut().enumerate() {
+            let part = row.get(tile * DEPTH..).unwrap_or_default();
+            let (first, second) = (load_some(part), load_some(part.get(SIDE..).unwrap_or_default()));
+            let rounded = _mm512_cvtne2ps_pbh(second, first);
+            // SAFETY: bf16 vectors are plain data.
+            let rounded = unsafe { std::mem::transmute::<__m512bh, __m512i>(rounded) };
+            store32(rounded, &mut high.0[at..]);
+            if let Some(low) = low.get_mut(tile) {
+                let wide =
+                    |half: __m256i| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(half)));
+                let first = _mm512_sub_ps(first, wide(_mm512_castsi512_si256(rounded)));
+                let second = _mm512_sub_ps(second, wide(_mm512_extracti64x4_epi64::<1>(rounded)));
+                let rest = _mm512_cvtne2ps_pbh(second, first);
+                // SAFETY: as above.
+                store32(unsafe { std::mem::transmute::<__m512bh, __m512i>(rest) }, &mut low.0[at..]);
+            }
+        }
     }
+    // SAFETY: a machine with AMX (the proof) has AVX-512 with BW and BF16 too, see `Isa::detect`.
+    unsafe { pack(row, slot, high, low) }
+}
+
+/// Writes 16 numbers of each of a pair of summands to row `slot` of a right operand; what is missing is zero.
+pub fn pack_pair(_: AmxProof, pair: [&[f32]; 2], slot: usize, high: &mut Tile, low: &mut Tile) {
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    fn pack([first, second]: [&[f32]; 2], slot: usize, high: &mut Tile, low: &mut Tile) {
+        let (first, second) = (split_vector(load_some(first)), split_vector(load_some(second)));
+        store32(interleave(first.0, second.0), &mut high.0[slot * DEPTH..]);
+        store32(interleave(first.1, second.1), &mut low.0[slot * DEPTH..]);
+    }
+    // SAFETY: a machine with AMX (the proof) has AVX-512 with BW and BF16 too, see `Isa::detect`.
+    unsafe { pack(pair, slot, high, low) }
+}
+
+/// Turns a left operand into a right one, or the other way round: transposes its pairs.
+pub fn turn(_: AmxProof, tile: &mut Tile) {
+    #[target_feature(enable = "avx512f")]
+    fn turn(tile: &mut Tile) {
+        let mut rows = [_mm512_setzero_si512(); SIDE];
+        for (row, numbers) in rows.iter_mut().zip(tile.0.chunks_exact(DEPTH)) {
+            // SAFETY: 32 numbers are there.
+            *row = unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) };
+        }
+        for (&row, numbers) in transpose(&rows).iter().zip(tile.0.chunks_exact_mut(DEPTH)) {
+            store32(row, numbers);
+        }
+    }
+    // SAFETY: a machine with AMX (the proof) has AVX-512 too.
+    unsafe { turn(tile) }
+}
+
+/// `sums[i] += terms[i]`.
+pub fn add(_: AmxProof, sums: &mut [f32], terms: &[f32]) {
+    #[target_feature(enable = "avx512f,avx512vl")]
+    fn add(sums: &mut [f32], terms: &[f32]) {
+        sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+    }
+    // SAFETY: a machine with AMX (the proof) has AVX-512 too.
+    unsafe { add(sums, terms) }
+}
+
+/// The numbers of two vectors next to each other.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub fn interleave(first: __m256i, second: __m256i) -> __m512i {
+    let (first, second) = (_mm512_cvtepu16_epi32(first), _mm512_cvtepu16_epi32(second));
+    _mm512_or_si512(first, _mm512_slli_epi32::<16>(second))
 }
 
 /// Sixteen bf16 numbers to the start of a slice.
@@ -287,6 +377,46 @@ pub fn store16(numbers: __m256i, to: &mut [u16]) {
     assert!(to.len() >= SIDE);
     // SAFETY: there is room for sixteen numbers.
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), numbers) }
+}
+
+/// The transpose of 16 x 16 pairs.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn transpose(rows: &[__m512i; SIDE]) -> [__m512i; SIDE] {
+    let mut a = *rows;
+    let mut b = [_mm512_setzero_si512(); SIDE];
+    // Within 128-bit lanes: first 2 x 2, then 4 x 4.
+    for i in 0..8 {
+        b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
+        b[2 * i + 1] = _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
+    }
+    for i in 0..4 {
+        let [p, q, r, s] = [b[4 * i], b[4 * i + 1], b[4 * i + 2], b[4 * i + 3]];
+        a[4 * i] = _mm512_unpacklo_epi64(p, r);
+        a[4 * i + 1] = _mm512_unpackhi_epi64(p, r);
+        a[4 * i + 2] = _mm512_unpacklo_epi64(q, s);
+        a[4 * i + 3] = _mm512_unpackhi_epi64(q, s);
+    }
+    // Then the 4 x 4 lanes.
+    for i in 0..4 {
+        let [p, q, r, s] = [a[i], a[4 + i], a[8 + i], a[12 + i]];
+        let (pq_even, pq_odd) = (_mm512_shuffle_i32x4::<0x88>(p, q), _mm512_shuffle_i32x4::<0xdd>(p, q));
+        let (rs_even, rs_odd) = (_mm512_shuffle_i32x4::<0x88>(r, s), _mm512_shuffle_i32x4::<0xdd>(r, s));
+        b[i] = _mm512_shuffle_i32x4::<0x88>(pq_even, rs_even);
+        b[4 + i] = _mm512_shuffle_i32x4::<0x88>(pq_odd, rs_odd);
+        b[8 + i] = _mm512_shuffle_i32x4::<0xdd>(pq_even, rs_even);
+        b[12 + i] = _mm512_shuffle_i32x4::<0xdd>(pq_odd, rs_odd);
+    }
+    b
+}
+
+/// A cache line to the start of a slice.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn store32(numbers: __m512i, to: &mut [u16]) {
+    assert!(to.len() >= DEPTH);
+    // SAFETY: there is room for 32 numbers.
+    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), numbers) }
 }
 
 /// The shape that `ldtilecfg` gives the eight tile registers: 16 rows of 64 bytes each.
@@ -299,7 +429,12 @@ struct TileShape {
     rows: [u8; 16],
 }
 
-/// Full tile registers on this thread, given back when dropped.
+thread_local! {
+    /// Sessions of this thread. All have the same shape, so that only the outermost touches the configuration.
+    static SESSIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Full tile registers on this thread, given back when the last session is dropped.
 pub struct TileSession {
     /// The configuration belongs to the thread.
     not_send: PhantomData<*const ()>,
@@ -308,6 +443,9 @@ pub struct TileSession {
 impl TileSession {
     /// Configures the tile registers.
     pub fn start(_: AmxProof) -> Self {
+        if SESSIONS.replace(SESSIONS.get() + 1) > 0 {
+            return Self { not_send: PhantomData };
+        }
         let mut shape =
             TileShape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         shape.row_bytes[..8].fill(2 * DEPTH as u16);
@@ -320,6 +458,9 @@ impl TileSession {
 
 impl Drop for TileSession {
     fn drop(&mut self) {
+        if SESSIONS.replace(SESSIONS.get() - 1) > 1 {
+            return;
+        }
         // SAFETY: a session exists only where AMX does.
         unsafe { asm!("tilerelease", options(nostack, nomem)) }
     }

@@ -1,0 +1,327 @@
+//! `subdeq train` on a graph.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+use subdeq::graph::{GraphConfig, GraphModel, GraphNorm, GraphSplit, OutputActivation, train_graph_run};
+use subdeq::train::{EpochMetrics, Evaluation, RunFolder};
+use subdeq_data::graph::GraphSplitRule;
+
+use super::{Args, mean_and_deviation};
+use crate::commands::eval;
+use crate::failure::Failure;
+use crate::graph::{self, Graph, GraphData, GraphRunConfig, Kind};
+use crate::options::Telling;
+
+/// What only graphs have.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Graphs")]
+pub struct GraphOptions {
+    /// The model as the paper writes it (equilibrium, positive injection, certified), as the published program has it (ten
+    /// unrolled steps from a signed injection), or the latter solved to its equilibrium [default: paper].
+    #[arg(long, value_enum)]
+    form: Option<Form>,
+    /// Teleport probability [default: 0.1].
+    #[arg(long, value_name = "T")]
+    teleport: Option<f64>,
+    /// Share of the nodes that is labelled [default: the paper's, else the division given with the data, else 0.1].
+    #[arg(long, value_name = "SHARE")]
+    labelled: Option<f64>,
+    /// Divide the nodes as the data's given division number K says.
+    #[arg(long, value_name = "K", conflicts_with = "labelled")]
+    given_split: Option<usize>,
+    /// What the paper's form normalises: entries of a node (rows) or of a class (columns) [default: columns].
+    #[arg(long, value_enum)]
+    normalise: Option<Normalise>,
+    /// What makes the paper's form's injection positive [default: softplus].
+    #[arg(long, value_enum)]
+    positive: Option<Positive>,
+    /// End after so many epochs without a better validation accuracy [default: 500].
+    #[arg(long, value_name = "N")]
+    patience: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    Paper,
+    Release,
+    Solved,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Normalise {
+    Rows,
+    Columns,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Positive {
+    Softplus,
+    Relu,
+}
+
+impl GraphOptions {
+    /// Refuses options that mean nothing without a graph.
+    pub fn refuse(&self) -> Result<(), Failure> {
+        let given = [
+            ("--form", self.form.is_some()),
+            ("--teleport", self.teleport.is_some()),
+            ("--labelled", self.labelled.is_some()),
+            ("--given-split", self.given_split.is_some()),
+            ("--normalise", self.normalise.is_some()),
+            ("--positive", self.positive.is_some()),
+            ("--patience", self.patience.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::usage(format!("{option} is for graphs, these are images"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One run that ended.
+struct Finished {
+    folder: PathBuf,
+    config: GraphRunConfig,
+    evaluation: Evaluation,
+}
+
+/// The config that a run without options continues, or that `--config` names, if it is one for a graph.
+pub fn given_config(args: &Args) -> Result<Option<GraphRunConfig>, Failure> {
+    let folder = match (&args.config, &args.out) {
+        (Some(path), _) => path.parent().unwrap_or(Path::new("")).to_owned(),
+        (None, Some(out)) if args.resume && args.data.is_none() => match args.seeds {
+            Some(_) => out.join(format!("seed-{}", args.seed.unwrap_or(0))),
+            None => out.clone(),
+        },
+        _ => return Ok(None),
+    };
+    GraphRunConfig::of(&folder)
+}
+
+/// Trains on the graph of that name, or as a config says.
+pub fn run(args: &Args, given: Option<GraphRunConfig>) -> Result<ExitCode, Failure> {
+    refuse_image_options(args)?;
+    let data_dir = args.data_dir.path();
+    let (graph, first) = match given {
+        Some(mut config) => {
+            if let Some(seed) = args.seed {
+                (config.training.seed, config.data.split_seed) = (seed, seed);
+            }
+            (Graph::load(&config.data.name, data_dir)?, config)
+        }
+        None => {
+            let graph = Graph::load(args.data.as_deref().unwrap_or("karate"), data_dir)?;
+            let config = config(args, &graph)?;
+            (graph, config)
+        }
+    };
+    let seed = first.training.seed;
+    let base = args.out.clone().unwrap_or_else(|| new_folder(&first));
+    let mut finished = Vec::new();
+    for seed in seed..seed.saturating_add(args.seeds.unwrap_or(1)) {
+        let folder = if args.seeds.is_some() { base.join(format!("seed-{seed}")) } else { base.clone() };
+        let mut config = first.clone();
+        // Seeds vary the split as well, as in the paper, unless one split is asked for.
+        config.data.split_seed = args.split_seed.unwrap_or(seed);
+        config.training.seed = seed;
+        finished.push(train(args, &graph, &folder, config)?);
+    }
+    tell(args, &finished);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn refuse_image_options(args: &Args) -> Result<(), Failure> {
+    let given = [
+        ("--arch", args.arch.is_some()),
+        ("--batch", args.batch.is_some()),
+        ("--pool", args.pool.is_some()),
+        ("--split", args.split.is_some()),
+        ("--warm-start", args.warm_start),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(Failure::usage(format!("{option} is for images, this is a graph"))),
+        None => Ok(()),
+    }
+}
+
+fn config(args: &Args, graph: &Graph) -> Result<GraphRunConfig, Failure> {
+    let options = &args.graph;
+    let name = args.model.as_deref().unwrap_or("appnp-normalized-tanh");
+    let teleport = options.teleport.unwrap_or(0.1);
+    let model = match options.form.unwrap_or(Form::Paper) {
+        Form::Paper => GraphModel::paper(name, teleport).map(|model| adapted(model, options)),
+        _ if options.normalise.is_some() || options.positive.is_some() => {
+            return Err(Failure::usage("--normalise and --positive belong to --form paper"));
+        }
+        Form::Release => GraphModel::release(name, teleport),
+        Form::Solved => GraphModel::release(name, teleport).map(GraphModel::solved),
+    };
+    let defaults = GraphConfig::new(model.map_err(Failure::usage)?);
+    let seed = args.seed.unwrap_or(0);
+    let split = match (options.labelled, options.given_split) {
+        (Some(labelled), _) => GraphSplitRule::Share { labelled },
+        (None, Some(index)) => GraphSplitRule::Given { index },
+        (None, None) => graph::default_split(&graph.dataset),
+    };
+    let data =
+        GraphData { name: graph.dataset.name.clone(), split, split_seed: args.split_seed.unwrap_or(seed) };
+    let training = GraphConfig {
+        hidden: args.channels.unwrap_or(defaults.hidden),
+        rate: args.lr.unwrap_or(defaults.rate),
+        weight_decay: args.weight_decay.unwrap_or(defaults.weight_decay),
+        epochs: args.epochs.unwrap_or(defaults.epochs),
+        patience: options.patience.unwrap_or(defaults.patience),
+        seed,
+        ..defaults
+    };
+    Ok(GraphRunConfig { kind: Kind::Graph, data, training })
+}
+
+/// A model of the paper with another normalisation or another positive injection.
+fn adapted(mut model: GraphModel, options: &GraphOptions) -> GraphModel {
+    if let (Some(normalise), Some(norm)) = (options.normalise, &mut model.map.normalisation) {
+        *norm = match normalise {
+            Normalise::Rows => GraphNorm::Rows,
+            Normalise::Columns => GraphNorm::Columns,
+        };
+    }
+    if let Some(positive) = options.positive {
+        model.output = match positive {
+            Positive::Softplus => OutputActivation::Softplus,
+            Positive::Relu => OutputActivation::Relu,
+        };
+    }
+    model
+}
+
+/// `runs/GRAPH-MODEL`, with a number behind it if that is taken.
+fn new_folder(config: &GraphRunConfig) -> PathBuf {
+    let data = Path::new(&config.data.name).file_name().map_or("graph".into(), |name| name.to_string_lossy());
+    super::free_folder(&format!("{data}-{}", config.training.model.name))
+}
+
+fn train(args: &Args, graph: &Graph, path: &Path, config: GraphRunConfig) -> Result<Finished, Failure> {
+    let folder = open(args, path, &config)?;
+    let split = graph.split(config.data.split, config.data.split_seed)?;
+    let telling = args.output.progress();
+    if telling != Telling::Nothing {
+        introduce(graph, &split, &config, path);
+    }
+    // Results do not depend on it, so it is no part of the run's config.
+    let training = GraphConfig { threads: args.threads.count(), ..config.training.clone() };
+    let mut progress = Progress::new(telling, training.epochs);
+    let every = Duration::from_secs(args.checkpoint_seconds);
+    let classifier =
+        train_graph_run(&folder, &graph.problem, &split, &training, every, &mut |epoch| progress.tell(epoch))
+            .map_err(Failure::other)?
+            .ok_or_else(|| Failure::other(format!("{} was stopped", path.display())))?;
+    let evaluation = graph::evaluate(&folder, &config.data, (graph, &split), &classifier, training.threads)?;
+    Ok(Finished { folder: path.to_owned(), config, evaluation })
+}
+
+/// The folder of the run: a new one, or the one to be continued.
+fn open(args: &Args, path: &Path, config: &GraphRunConfig) -> Result<RunFolder, Failure> {
+    if !args.resume || !path.join("config.toml").exists() {
+        return RunFolder::create(path, config).map_err(Failure::other);
+    }
+    let (run, stored) = RunFolder::open_as::<GraphRunConfig>(path).map_err(Failure::other)?;
+    if stored != *config {
+        return Err(Failure::usage(format!(
+            "{} was begun with another config ({}): leave the options out to continue it, or choose another --out",
+            path.display(),
+            super::differences(&json!(stored), &json!(config))
+        )));
+    }
+    Ok(run)
+}
+
+fn introduce(graph: &Graph, split: &GraphSplit, config: &GraphRunConfig, folder: &Path) {
+    eprintln!(
+        "{}: {} nodes, {} edges, {} features, {} classes; {} + {} + {} nodes to train, select and test",
+        config.data.name,
+        graph.problem.nodes(),
+        graph.dataset.report.edges,
+        graph.problem.features().cols,
+        graph.problem.classes(),
+        split.train.len(),
+        split.validation.len(),
+        split.test.len()
+    );
+    let GraphConfig { model, hidden, seed, .. } = &config.training;
+    eprintln!(
+        "{}: teleport {}, {hidden} hidden units; seed {seed}; {}",
+        model.name,
+        model.map.teleport,
+        folder.display()
+    );
+}
+
+/// Tells how a training goes, now and then: epochs are short.
+struct Progress {
+    telling: Telling,
+    epochs: usize,
+    every: usize,
+}
+
+impl Progress {
+    fn new(telling: Telling, epochs: usize) -> Progress {
+        Progress { telling, epochs, every: (epochs / 20).max(1) }
+    }
+
+    fn tell(&mut self, epoch: &EpochMetrics) -> ControlFlow<()> {
+        if self.telling != Telling::Nothing && epoch.epoch.is_multiple_of(self.every) {
+            eprintln!(
+                "epoch {} of {}: loss {:.4}, validation accuracy {:.2} %, iterations {} + {}, {:.1} ms a step",
+                epoch.epoch,
+                self.epochs,
+                epoch.train_loss,
+                100.0 - epoch.validation_error,
+                epoch.forward_iterations,
+                epoch.backward_iterations,
+                1e3 * epoch.seconds
+            );
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn tell(args: &Args, finished: &[Finished]) {
+    for Finished { folder, config, evaluation } in finished {
+        if args.output.json() {
+            println!(
+                "{}",
+                json!({
+                    "run": folder.display().to_string(),
+                    "data": config.data.name,
+                    "model": config.training.model.name,
+                    "seed": config.training.seed,
+                    "accuracy": evaluation.accuracy,
+                    "error": evaluation.error,
+                    "samples": evaluation.samples,
+                    "converged": evaluation.converged,
+                    "certified": evaluation.certified,
+                    "all_inputs": evaluation.all_inputs,
+                })
+            );
+        } else {
+            eval::graph::print(evaluation);
+            println!("run: {}", folder.display());
+        }
+    }
+    if finished.len() > 1 {
+        let accuracies: Vec<f64> = finished.iter().map(|one| one.evaluation.accuracy).collect();
+        let (mean, deviation) = mean_and_deviation(&accuracies);
+        if args.output.json() {
+            println!(
+                "{}",
+                json!({ "seeds": accuracies.len(), "mean_accuracy": mean, "deviation": deviation })
+            );
+        } else {
+            println!("test accuracy over {} seeds: {mean:.2} +- {deviation:.2} %", accuracies.len());
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! A named graph, read and checked.
+
+use std::path::Path;
+
+use subdeq::graph::{Csr, GraphProblem, GraphSplit};
+use subdeq_data::graph::{GraphDataset, GraphSplitRule};
+
+use crate::failure::Failure;
+
+/// A graph as it was read, and as the library takes it.
+pub struct Graph {
+    /// What was read.
+    pub dataset: GraphDataset,
+    /// What is trained on.
+    pub problem: GraphProblem,
+}
+
+impl Graph {
+    /// Reads a graph by its name, or from a folder.
+    pub fn load(name: &str, data_dir: Option<&Path>) -> Result<Graph, Failure> {
+        let dataset = GraphDataset::load(name, data_dir).map_err(Failure::other)?;
+        let adjacency = csr(dataset.propagation().map_err(Failure::other)?);
+        let features = csr(dataset.features.clone());
+        let problem = GraphProblem::new(adjacency, features, dataset.labels.clone(), dataset.classes)
+            .map_err(Failure::other)?;
+        Ok(Graph { dataset, problem })
+    }
+
+    /// Which nodes are learned from, decide when to stop, and are counted.
+    pub fn split(&self, rule: GraphSplitRule, seed: u64) -> Result<GraphSplit, Failure> {
+        let split = self.dataset.split(rule, seed).map_err(Failure::other)?;
+        Ok(GraphSplit { train: split.train, validation: split.validation, test: split.test })
+    }
+}
+
+/// The library's form of a sparse matrix.
+fn csr(matrix: subdeq_data::graph::Csr) -> Csr<f32> {
+    let (rows, cols) = (matrix.rows(), matrix.columns());
+    let (starts, columns, values) = matrix.into_parts();
+    Csr { rows, cols, starts, columns, values }
+}

@@ -1,0 +1,100 @@
+//! Everything that decides what a training on a graph computes, but the graph.
+
+use serde::{Deserialize, Serialize};
+use subdeq_theory::certificate::{Theorem, Verdict};
+
+use super::{GraphCertificate, GraphMode, GraphModel, OutputActivation};
+use crate::{Error, Result};
+
+/// How a model is trained. [`GraphConfig::new`] gives the values of the published code.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphConfig {
+    /// The architecture.
+    pub model: GraphModel,
+    /// Width of the hidden layer.
+    pub hidden: usize,
+    /// Share of the features' entries that a step leaves out.
+    pub feature_dropout: f64,
+    /// Share of the hidden units that a step leaves out.
+    pub hidden_dropout: f64,
+    /// Share of the graph's entries that a step leaves out.
+    pub edge_dropout: f64,
+    /// `penalty * sum W2^2` is added to the loss.
+    pub penalty: f64,
+    /// Step length of Adam.
+    pub rate: f64,
+    /// Adam's L2 term for all weights.
+    pub weight_decay: f64,
+    /// At most so many epochs.
+    pub epochs: usize,
+    /// Training ends after more than this many epochs without a better (or equal) validation accuracy.
+    pub patience: usize,
+    /// Decides the first weights and all dropout.
+    pub seed: u64,
+    /// Threads (0: one per core); no influence on the result.
+    pub threads: usize,
+}
+
+impl GraphConfig {
+    /// The settings of the published code. A model whose certificate rests on the norm of the graph's matrix is
+    /// trained without edge dropout, which would scale the matrix beyond it.
+    #[must_use]
+    pub fn new(model: GraphModel) -> Self {
+        let certified_by_norm = model.mode_is_equilibrium()
+            && model.map.normalisation.is_none()
+            && (model.map.is_linear() || model.output == OutputActivation::Signed);
+        Self {
+            model,
+            hidden: 64,
+            feature_dropout: 0.5,
+            hidden_dropout: 0.5,
+            edge_dropout: if certified_by_norm { 0.0 } else { 0.5 },
+            penalty: 0.0025,
+            rate: 0.01,
+            weight_decay: 0.0,
+            epochs: 2000,
+            patience: 500,
+            seed: 0,
+            threads: 1,
+        }
+    }
+
+    pub(super) fn check(&self, certificate: &GraphCertificate) -> Result<()> {
+        self.model.check()?;
+        for (name, rate) in
+            [("feature", self.feature_dropout), ("hidden", self.hidden_dropout), ("edge", self.edge_dropout)]
+        {
+            if !(0.0..1.0).contains(&rate) {
+                return Err(Error::invalid(format!("the {name} dropout must lie in [0, 1), got {rate}")));
+            }
+        }
+        for (name, value) in
+            [("learning rate", self.rate), ("penalty", self.penalty), ("weight decay", self.weight_decay)]
+        {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(Error::invalid(format!("the {name} must be a finite number >= 0, got {value}")));
+            }
+        }
+        if self.hidden == 0 || self.epochs == 0 {
+            return Err(Error::invalid("training needs at least one hidden unit and one epoch"));
+        }
+        let by_norm =
+            matches!(certificate.verdict, Verdict::Proven { theorem: Theorem::GraphPropagation, .. });
+        if self.model.mode_is_equilibrium() && by_norm && self.edge_dropout > 0.0 {
+            return Err(Error::invalid(format!(
+                "edge dropout {} scales the remaining entries by {}, so that the matrix may have a norm above one and \
+                 the equation of `{}` no solution, or several: set the edge dropout to 0, or unroll the propagation",
+                self.edge_dropout,
+                1.0 / (1.0 - self.edge_dropout),
+                self.model.name
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl GraphModel {
+    fn mode_is_equilibrium(&self) -> bool {
+        matches!(self.mode, GraphMode::Equilibrium { .. })
+    }
+}

@@ -1,0 +1,105 @@
+//! A training in a folder of its own: continued where it was left, ended with a tested and certified model.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use subdeq_engine::cpu::graph::Encoder;
+
+use super::trainer::{read_encoder, write_encoder};
+use super::{
+    BestEpoch, GraphCertificate, GraphCheckpoint, GraphClassifier, GraphConfig, GraphProblem, GraphSplit,
+    GraphTrainer,
+};
+use crate::Result;
+use crate::train::{EpochMetrics, RunFolder, TensorFile};
+
+/// Name of the network's arrays in a `model.safetensors`.
+const WEIGHTS: &str = "weights";
+
+/// What stands in the metadata of a graph model's `model.safetensors`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphNote {
+    /// How it was trained.
+    pub config: GraphConfig,
+    /// Features, hidden units and classes.
+    pub shape: [usize; 3],
+    /// The epoch it was selected at.
+    pub selected: BestEpoch,
+    /// What is proved about it, for every injection that its network can make.
+    pub certificate: GraphCertificate,
+}
+
+/// Trains to the end, from the folder's checkpoint if there is one, and writes the metrics and the selected model. Returns
+/// `None` if the watcher asked for a stop; the run can then be continued.
+///
+/// Metrics are written with each checkpoint: epochs take milliseconds, files do not.
+///
+/// # Errors
+/// A configuration that makes no sense, a training that diverges, a folder that cannot be written.
+pub fn train_graph_run(
+    folder: &RunFolder,
+    problem: &GraphProblem,
+    split: &GraphSplit,
+    config: &GraphConfig,
+    checkpoint_every: Duration,
+    watch: &mut dyn FnMut(&EpochMetrics) -> ControlFlow<()>,
+) -> Result<Option<GraphClassifier>> {
+    let mut trainer = match folder.read_checkpoint::<GraphCheckpoint>()? {
+        Some(checkpoint) => GraphTrainer::resume(problem, split, config, &checkpoint)?,
+        None => GraphTrainer::new(problem, split, config)?,
+    };
+    folder.keep_metrics(trainer.epochs_completed())?;
+    let mut metrics = Vec::new();
+    let mut last_written = Instant::now();
+    while let Some(epoch) = trainer.next_epoch()? {
+        let share_of = |count: bool| f64::from(u8::from(count));
+        let verdict = trainer.certificate().verdict.name();
+        metrics.push(EpochMetrics {
+            epoch: epoch.epoch,
+            train_loss: epoch.loss,
+            train_error: 100.0 * (1.0 - epoch.train_accuracy),
+            validation_loss: trainer.validation_loss(),
+            validation_error: 100.0 * (1.0 - epoch.validation_accuracy),
+            forward_iterations: epoch.solve_iterations.into(),
+            backward_iterations: epoch.adjoint_iterations.into(),
+            converged: share_of(epoch.converged),
+            verdict: Some(Cow::Borrowed(verdict)),
+            learning_rate: config.rate,
+            seconds: trainer.seconds()[0],
+        });
+        let stopped = metrics.last().is_some_and(|metrics| watch(metrics).is_break());
+        if stopped || trainer.is_finished() || last_written.elapsed() >= checkpoint_every {
+            folder.append_epochs(&metrics)?;
+            folder.write_checkpoint(&trainer.checkpoint())?;
+            metrics.clear();
+            last_written = Instant::now();
+        }
+        if stopped {
+            return Ok(None);
+        }
+    }
+    let classifier = trainer.classifier();
+    let note = GraphNote {
+        config: config.clone(),
+        shape: [problem.features().cols, config.hidden, problem.classes()],
+        selected: trainer.best(),
+        certificate: trainer.certificate().clone(),
+    };
+    TensorFile { note, tensors: write_encoder(WEIGHTS, &classifier.weights) }.write(&folder.model_path())?;
+    Ok(Some(classifier))
+}
+
+/// The model of a run, from its `model.safetensors`.
+///
+/// # Errors
+/// No such file (the training is not over), or one that is damaged or of another kind.
+pub fn load_graph_model(path: &Path) -> Result<(GraphClassifier, GraphNote)> {
+    let file = TensorFile::<GraphNote>::read(path)?;
+    let [features, hidden, classes] = file.note.shape;
+    let mut weights = Encoder::zeros(features, hidden, classes);
+    read_encoder(&file.tensors, WEIGHTS, &mut weights)?;
+    Ok((GraphClassifier { model: file.note.config.model.clone(), weights }, file.note))
+}
