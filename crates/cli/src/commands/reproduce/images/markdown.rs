@@ -14,8 +14,8 @@ pub fn table(column: Column, names: &[&str], tasks: &[Task], ledger: &Ledger) ->
     let mut text = format!(
         "### {}\n\n\
          Test error in %, mean ± standard deviation; the difference to the paper's mean in the paper's standard deviations \
-         (negative is better). Proved per input: of 1000 test inputs, the share whose fixed point is proved to be the only \
-         one (the first seed's model).\n\n\
+         (negative is better). Proved per input: of the first 1000 test inputs, the share whose fixed point is proved to be \
+         the only one.\n\n\
          | model | runs | ours | paper | difference | proved per input | for every input | median factor | iterations | remarks |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
         column.title()
