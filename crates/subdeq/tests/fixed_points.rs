@@ -5,7 +5,8 @@ mod common;
 use common::{builder, cpu, describe, injections, maps, rng};
 use subdeq::map::Architecture;
 use subdeq::{
-    Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver, Stopping,
+    Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, Outcome, PeacemanRachford, Picard, Solver,
+    Stopping,
 };
 
 /// `z <- (1 - a) z + a F(z)` until nothing moves: slow, and independent of the solvers under test.
@@ -70,7 +71,11 @@ fn matrix(layout: Layout) {
             if map.is_monotone() && !splitting && !solution.converged() {
                 continue;
             }
-            assert!(solution.converged(), "{what}: {:?}", solution.samples);
+            // So small a tolerance may be just below what single precision reaches; the outcome then says so, and the answer is
+            // still held to the same error.
+            let settled = |outcome| outcome == Outcome::Converged || damped && outcome == Outcome::Stagnated;
+            let settled = solution.samples.iter().all(|sample| settled(sample.outcome));
+            assert!(settled, "{what}: {:?}", solution.samples);
             let error = solution
                 .z
                 .iter()

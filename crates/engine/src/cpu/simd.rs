@@ -184,6 +184,11 @@ pub trait Exponent: Lanes<Elem = f32> {
     fn scale(self, k: Self) -> Self;
     /// `self * other` as an unevaluated sum of two numbers (exact unless it underflows).
     fn product(self, other: Self) -> (Self, Self);
+    /// `self * a + b`, rounded once: what the accuracy of the elementary functions rests on.
+    #[inline(always)]
+    fn fma_once(self, a: Self, b: Self) -> Self {
+        self.fma(a, b)
+    }
     /// `self / other` to about one unit in the last place, for `other` between `2^-60` and `2^60`: faster than a division
     /// where the machine has approximate reciprocals.
     #[inline(always)]

@@ -15,7 +15,7 @@ const LN2_LOW: f32 = -2.121_944_4e-4;
 fn polynomial<V: Exponent, const K: usize>(x: V, c: [f32; K]) -> V {
     let mut sum = V::splat(c[K - 1]);
     for &c in c[..K - 1].iter().rev() {
-        sum = sum.fma(x, V::splat(c));
+        sum = sum.fma_once(x, V::splat(c));
     }
     sum
 }

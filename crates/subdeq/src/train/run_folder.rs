@@ -97,7 +97,10 @@ impl RunFolder {
     ///
     /// # Errors
     /// A disk that is full.
-    pub fn write_checkpoint<N: Serialize + DeserializeOwned>(&self, checkpoint: &TensorFile<N>) -> Result<()> {
+    pub fn write_checkpoint<N: Serialize + DeserializeOwned>(
+        &self,
+        checkpoint: &TensorFile<N>,
+    ) -> Result<()> {
         checkpoint.write(&self.checkpoint_path())
     }
 

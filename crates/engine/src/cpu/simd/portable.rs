@@ -241,6 +241,12 @@ impl<const N: usize> Exponent for Array<f32, N> {
             x * power(half) * power(k - half)
         })
     }
+    // Products of two `f32` are exact in `f64`; what the sum's second rounding adds is below a billionth of a unit.
+    #[inline(always)]
+    fn fma_once(self, a: Self, b: Self) -> Self {
+        let once = |i: usize| f64::from(self.0[i]) * f64::from(a.0[i]) + f64::from(b.0[i]);
+        Self(std::array::from_fn(|i| once(i) as f32))
+    }
     #[inline(always)]
     fn product(self, other: Self) -> (Self, Self) {
         let exact = |i: usize| f64::from(self.0[i]) * f64::from(other.0[i]);
