@@ -20,24 +20,27 @@ pub fn draw(html: &mut String, run: &Run) {
         "refuted" => "refuted",
         _ => "unproven",
     };
-    let _ = writeln!(
-        html,
-        "<div class=\"card certificate {class}-edge\">\n<p>{}</p>",
-        words(&verdict.words, class)
-    );
+    let _ = writeln!(html, "<div class=\"card certificate {class}-edge\">");
+    draw_words(html, &verdict.words, class);
     if let Some(sentence) = per_input(evaluation) {
         let _ = writeln!(html, "<p>{}</p>", escape(&sentence));
     }
     html.push_str("</div>\n");
 }
 
-/// The verdict's own word in colour, the rest as it is.
-fn words(words: &str, class: &str) -> String {
-    match words.split_once(':') {
+/// The verdict's own word in colour; the lines below the first (what was tried) as a list.
+fn draw_words(html: &mut String, words: &str, class: &str) {
+    let mut lines = words.lines();
+    let first = lines.next().unwrap_or_default();
+    let _ = match first.split_once(':') {
         Some((word, rest)) => {
-            format!("<span class=\"verdict {class}\">{}</span>:{}", escape(word), escape(rest))
+            writeln!(html, "<p><span class=\"verdict {class}\">{}</span>:{}</p>", escape(word), escape(rest))
         }
-        None => escape(words),
+        None => writeln!(html, "<p>{}</p>", escape(first)),
+    };
+    let lines: Vec<String> = lines.map(|line| format!("<li>{}</li>", escape(line.trim()))).collect();
+    if !lines.is_empty() {
+        let _ = writeln!(html, "<ul>{}</ul>", lines.concat());
     }
 }
 

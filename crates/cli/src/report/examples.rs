@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use resvg::tiny_skia::{ColorU8, Pixmap};
 use subdeq::train::{Evaluation, Example};
 
+use super::percent;
 use super::run::Run;
 use crate::chart::escape;
 
@@ -41,7 +42,7 @@ fn draw_example(html: &mut String, evaluation: &Evaluation, example: &Example) {
             STANDARD.encode(png)
         );
     }
-    let _ = write!(html, "<b>{}</b> ({:.1} %)", name(example.prediction), 100.0 * example.probability);
+    let _ = write!(html, "<b>{}</b> ({})", name(example.prediction), percent(example.probability));
     if miss {
         let _ = write!(html, "<br><span class=\"no\">is {}</span>", name(example.label));
     }

@@ -27,8 +27,9 @@ fn to_svg(drawing: &Drawing, names: &[String]) -> String {
         (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max))
     };
     let (x, y) = (range(&|k| drawing.nodes[k].x), range(&|k| drawing.nodes[k].y));
-    // One scale for both directions: the picture keeps its proportions.
-    let scale = (SIDE - 2.0 * MARGIN) / (x.1 - x.0).max(y.1 - y.0).max(f64::MIN_POSITIVE);
+    // One scale for both directions: the picture keeps its proportions. A single node needs none.
+    let extent = (x.1 - x.0).max(y.1 - y.0);
+    let scale = if extent > 1e-9 { (SIDE - 2.0 * MARGIN) / extent } else { 0.0 };
     let place = |k: usize| {
         let node = &drawing.nodes[k];
         (MARGIN + (node.x - x.0) * scale, MARGIN + (node.y - y.0) * scale)

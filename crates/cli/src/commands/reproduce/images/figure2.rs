@@ -3,22 +3,18 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::Task;
 use super::ledger::{Entry, Ledger};
+use super::{Task, made};
 use crate::chart::{Axis, Figure, Panel, Scale, Series, Stroke, render_png};
 use crate::failure::Failure;
 use crate::statistics::mean;
 
 /// Writes `figure2.svg`, `figure2.png` and `figure2.csv`: the mean over the runs, epoch by epoch.
 pub fn write(folder: &Path, names: &[&str], tasks: &[Task], ledger: &Ledger) -> Result<(), Failure> {
-    let runs = |name: &str| -> Vec<&Entry> {
-        let of_row = tasks.iter().filter(|task| task.row == name);
-        of_row.filter_map(|task| ledger.find(task.row, &task.key)).collect()
-    };
     let mut csv = String::from("model,seed,epoch,validation_accuracy\n");
     let mut series = Vec::new();
     for name in names {
-        let entries = runs(name);
+        let entries = made(name, tasks, ledger);
         for entry in &entries {
             for (k, error) in entry.validation_errors.iter().enumerate() {
                 let _ = writeln!(csv, "{name},{},{},{:.4}", entry.seed, k + 1, 100.0 - error);

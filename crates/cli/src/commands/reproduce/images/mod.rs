@@ -200,6 +200,12 @@ fn tasks(
     Ok(tasks)
 }
 
+/// The runs of a row that were made.
+fn made<'a>(row: &str, tasks: &[Task], ledger: &'a Ledger) -> Vec<&'a Entry> {
+    let of_row = tasks.iter().filter(|task| task.row == row);
+    of_row.filter_map(|task| ledger.find(task.row, &task.key)).collect()
+}
+
 /// Makes a run, from its checkpoint if it was begun.
 fn make(task: &Task, data: &Dataset, threads: usize, machine: Machine) -> Result<Entry, Failure> {
     let folder = if task.folder.join("config.toml").exists() {
