@@ -38,20 +38,10 @@ fn planted(nodes: usize, classes: usize, seed: u64) -> (GraphProblem, GraphSplit
     (problem, split)
 }
 
-/// The same nodes, each on its own.
-fn without_edges(problem: &GraphProblem) -> GraphProblem {
-    let matrix = normalised_adjacency(problem.nodes(), &[]).unwrap();
-    GraphProblem::new(matrix, problem.features().clone(), problem.labels().to_vec(), problem.classes())
-        .unwrap()
-}
-
 fn all_models() -> Vec<GraphModel> {
     let mut models: Vec<GraphModel> = GraphModel::NAMES
         .iter()
-        .flat_map(|name| {
-            let release = GraphModel::release(name, 0.1).unwrap();
-            [GraphModel::paper(name, 0.1).unwrap(), release.clone(), release.solved()]
-        })
+        .flat_map(|name| [GraphModel::paper(name, 0.1).unwrap(), GraphModel::release(name, 0.1).unwrap()])
         .collect();
     models.push(GraphModel::release_main("appnp-normalized-tanh", 0.1).unwrap());
     models
@@ -61,14 +51,14 @@ fn all_models() -> Vec<GraphModel> {
 fn every_model_learns_a_planted_partition() {
     let (problem, split) = planted(240, 3, 1);
     for model in all_models() {
-        let config = GraphConfig { epochs: 200, hidden: 16, ..GraphConfig::new(model) };
+        let config = GraphConfig { epochs: 80, hidden: 16, ..GraphConfig::new(model) };
         let run = train_graph(&problem, &split, &config, |_| ()).unwrap();
-        let alone = train_graph(&without_edges(&problem), &split, &config, |_| ()).unwrap();
-        let what = format!(
-            "{} {:?} {:?}: {}, without edges {}",
-            config.model.name, config.model.mode, config.model.map, run.test_accuracy, alone.test_accuracy
-        );
-        println!("{what}");
+        let what = format!("{} {:?}: {}", config.model.name, config.model.mode, run.test_accuracy);
+        // A third would be chance, and features alone give about 0.6. Linear propagation, which listens to neighbours as
+        // they are, gets 0.95 and more. With the shift a state is at least 1.2, where tanh is nearly flat: neighbours then
+        // weigh at most the factor of the certificate, a quarter, and accuracy stays near that of the features.
+        let least = if config.model.map.is_linear() { 0.8 } else { 0.55 };
+        assert!(run.test_accuracy > least, "{what}");
         assert!(run.epochs.iter().all(|epoch| epoch.converged), "{what}");
         assert!(run.epochs.last().unwrap().loss < run.epochs[0].loss, "{what}");
         let again = run.classifier.predict(&problem, 1).unwrap();
@@ -112,7 +102,8 @@ fn training_stops_when_nothing_gets_better() {
 #[test]
 fn iterations_are_as_few_as_promised() {
     let (problem, split) = planted(150, 3, 5);
-    for model in all_models() {
+    let solved = GraphModel::NAMES.map(|name| GraphModel::release(name, 0.1).unwrap().solved());
+    for model in all_models().into_iter().chain(solved) {
         let config = GraphConfig { epochs: 20, hidden: 8, ..GraphConfig::new(model) };
         let run = train_graph(&problem, &split, &config, |_| ()).unwrap();
         let convergence = run.classifier.convergence(&problem, 1e-6).unwrap();
