@@ -16,6 +16,12 @@ fn save(folder: &Path, name: &str, shape: &[usize], data: &[f64]) -> PathBuf {
     path
 }
 
+/// `solve` of `y.npy` with the weights `w.npy`.
+fn solve(folder: &Path, map: &str, more: &[&str]) -> Output {
+    let arguments = ["solve", "--weights", "w.npy", "--injection", "y.npy", "--map", map];
+    subdeq(folder, &[&arguments[..], more].concat())
+}
+
 fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|why| panic!("{why}: {}", String::from_utf8_lossy(&output.stderr)))
@@ -27,8 +33,7 @@ fn the_answer_of_a_refuted_layer_comes_without_a_promise() {
     let folder = tempfile::tempdir().unwrap();
     save(folder.path(), "w.npy", &[2, 2], &[2.0, -2.0, 0.0, 0.0]);
     save(folder.path(), "y.npy", &[1, 2], &[0.0, 0.0]);
-    let arguments = ["solve", "--weights", "w.npy", "--injection", "y.npy", "--map", "subdeq-tanh"];
-    let output = subdeq(folder.path(), &[&arguments[..], &["--out", "z.npy", "--json"]].concat());
+    let output = solve(folder.path(), "subdeq-tanh", &["--out", "z.npy", "--json"]);
     assert_eq!(output.status.code(), Some(0));
     let report = json(&output);
     assert_eq!(report["all_inputs"], "refuted");
@@ -42,24 +47,8 @@ fn a_solve_that_does_not_converge_says_so() {
     let folder = tempfile::tempdir().unwrap();
     save(folder.path(), "w.npy", &[2, 2], &[0.0, -2.0, -2.0, 0.0]);
     save(folder.path(), "y.npy", &[1, 2], &[0.3, 0.1]);
-    let output = subdeq(
-        folder.path(),
-        &[
-            "solve",
-            "--weights",
-            "w.npy",
-            "--injection",
-            "y.npy",
-            "--map",
-            "subdeq-tanh",
-            "--solver",
-            "picard",
-        ]
-        .iter()
-        .chain(&["--max-iterations", "2", "--json"])
-        .copied()
-        .collect::<Vec<_>>(),
-    );
+    let few = ["--solver", "picard", "--max-iterations", "2", "--json"];
+    let output = solve(folder.path(), "subdeq-tanh", &few);
     assert_eq!(output.status.code(), Some(12));
     assert_eq!(json(&output)["samples"][0]["outcome"], "iteration-limit");
 }
@@ -71,25 +60,8 @@ fn a_proven_solution_comes_with_its_bound_and_images_keep_their_layout() {
     let y: Vec<f64> = (0..2 * 2 * 3 * 4).map(|k| (k % 5) as f64 / 3.0).collect();
     save(folder.path(), "w.npy", &[2, 2, 3, 3], &kernel);
     save(folder.path(), "y.npy", &[2, 2, 3, 4], &y);
-    let output = subdeq(
-        folder.path(),
-        &[
-            "solve",
-            "--weights",
-            "w.npy",
-            "--injection",
-            "y.npy",
-            "--map",
-            "split-sign",
-            "--out",
-            "z.npy",
-            "--json",
-            "--precision",
-            "f64",
-            "--tol",
-            "1e-10",
-        ],
-    );
+    let finely = ["--out", "z.npy", "--json", "--precision", "f64", "--tol", "1e-10"];
+    let output = solve(folder.path(), "split-sign", &finely);
     assert_eq!(output.status.code(), Some(0));
     let report = json(&output);
     assert!(report["samples"][1]["error_bound"].as_f64().unwrap() < 1e-8);

@@ -5,8 +5,7 @@ mod common;
 use common::{builder, cpu, describe, injections, maps, rng};
 use subdeq::map::Architecture;
 use subdeq::{
-    Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, Outcome, PeacemanRachford, Picard, Solver,
-    Stopping,
+    Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver, Stopping,
 };
 
 /// `z <- (1 - a) z + a F(z)` until nothing moves: slow, and independent of the solvers under test.
@@ -58,7 +57,7 @@ fn matrix(layout: Layout) {
             let what = format!("{solver:?} {}", describe(&map, layout));
             // Forward-backward moves by a share of the residual: as much smaller must its moves become.
             let damped = matches!(solver, Solver::ForwardBackward(_));
-            let stopping = Stopping::relative(if damped { 1e-7 } else { 1e-6 }).max_iterations(50_000);
+            let stopping = Stopping::relative(if damped { 2.5e-7 } else { 1e-6 }).max_iterations(50_000);
             let mut layer: Equilibrium<f32, Cpu<f32>> = builder(layout)
                 .map(map.clone())
                 .solver(solver)
@@ -71,11 +70,7 @@ fn matrix(layout: Layout) {
             if map.is_monotone() && !splitting && !solution.converged() {
                 continue;
             }
-            // So small a tolerance may be just below what single precision reaches; the outcome then says so, and the answer is
-            // still held to the same error.
-            let settled = |outcome| outcome == Outcome::Converged || damped && outcome == Outcome::Stagnated;
-            let settled = solution.samples.iter().all(|sample| settled(sample.outcome));
-            assert!(settled, "{what}: {:?}", solution.samples);
+            assert!(solution.converged(), "{what}: {:?}", solution.samples);
             let error = solution
                 .z
                 .iter()

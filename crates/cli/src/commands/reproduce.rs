@@ -3,6 +3,7 @@
 mod figure1;
 mod graphs;
 mod images;
+mod ledger;
 mod table1;
 mod table2;
 

@@ -18,6 +18,7 @@ use crate::options::{DataDir, Output, Telling, Threads};
 use crate::progress::TrainingProgress;
 use crate::recipe::{self, Wishes};
 use crate::report;
+use crate::statistics::{deviation, mean};
 
 /// Train a classifier around an equilibrium layer; without arguments, on digits that come with the program.
 ///
@@ -306,9 +307,9 @@ fn tell_results(args: &Args, finished: &[Finished], page: &Path) {
         finished.iter().for_each(print_one);
         println!("report: {}", page.display());
     }
-    if finished.len() > 1 {
-        let errors: Vec<f64> = finished.iter().map(|one| one.evaluation.error).collect();
-        let (mean, deviation) = mean_and_deviation(&errors);
+    let errors: Vec<f64> = finished.iter().map(|one| one.evaluation.error).collect();
+    if let Some(deviation) = deviation(&errors) {
+        let mean = mean(&errors);
         if args.output.json() {
             println!("{}", json!({ "seeds": errors.len(), "mean_error": mean, "deviation": deviation }));
         } else {
@@ -340,11 +341,4 @@ fn summary(one: &Finished, page: &Path) -> Value {
 fn print_one(one: &Finished) {
     eval::print(&one.evaluation);
     println!("run: {}", one.folder.display());
-}
-
-/// Mean and sample standard deviation.
-fn mean_and_deviation(x: &[f64]) -> (f64, f64) {
-    let mean = x.iter().sum::<f64>() / x.len() as f64;
-    let squares: f64 = x.iter().map(|x| (x - mean) * (x - mean)).sum();
-    (mean, (squares / (x.len() - 1).max(1) as f64).sqrt())
 }

@@ -10,11 +10,12 @@ use subdeq::graph::{GraphConfig, GraphModel, GraphNorm, GraphSplit, OutputActiva
 use subdeq::train::{EpochMetrics, Evaluation, RunFolder};
 use subdeq_data::graph::GraphSplitRule;
 
-use super::{Args, mean_and_deviation};
+use super::Args;
 use crate::commands::eval;
 use crate::failure::Failure;
 use crate::graph::{self, Graph, GraphData, GraphRunConfig, Kind};
 use crate::options::Telling;
+use crate::statistics::{deviation, mean};
 
 /// What only graphs have.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -312,9 +313,9 @@ fn tell(args: &Args, finished: &[Finished]) {
             println!("run: {}", folder.display());
         }
     }
-    if finished.len() > 1 {
-        let accuracies: Vec<f64> = finished.iter().map(|one| one.evaluation.accuracy).collect();
-        let (mean, deviation) = mean_and_deviation(&accuracies);
+    let accuracies: Vec<f64> = finished.iter().map(|one| one.evaluation.accuracy).collect();
+    if let Some(deviation) = deviation(&accuracies) {
+        let mean = mean(&accuracies);
         if args.output.json() {
             println!(
                 "{}",

@@ -1,14 +1,12 @@
-//! What was run: one JSON file per table, written anew after each run, so that nothing is run twice.
+//! A run on a graph, as the ledger keeps it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
-use subdeq::train::replace_file;
 use subdeq_data::graph::GraphSplitRule;
 
+use super::super::ledger::Run;
 use super::Form;
-use crate::failure::Failure;
 
 /// What makes a run this run and no other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,38 +59,21 @@ pub struct Record {
 }
 
 /// The runs of one table.
-#[derive(Debug)]
-pub struct Ledger {
-    path: PathBuf,
-    runs: Vec<Record>,
+pub type Ledger = super::super::ledger::Ledger<Record>;
+
+impl Run for Record {
+    fn repeats(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+
+    fn order(&self, _other: &Self) -> Ordering {
+        Ordering::Equal
+    }
 }
 
 impl Ledger {
-    /// Reads the ledger of a table, if there is one yet.
-    pub fn open(folder: &Path, table: &str) -> Result<Ledger, Failure> {
-        let path = folder.join(format!("{table}.json"));
-        let runs = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|why| Failure::other(format!("{}: {why}", path.display())))?,
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(why) => return Err(Failure::other(format!("{} cannot be read: {why}", path.display()))),
-        };
-        Ok(Ledger { path, runs })
-    }
-
     /// The run with this key, if it was run.
     pub fn find(&self, key: &Key) -> Option<&Record> {
-        self.runs.iter().find(|run| run.key == *key)
-    }
-
-    /// Adds a run and writes the file.
-    pub fn add(&mut self, run: Record) -> Result<(), Failure> {
-        self.runs.push(run);
-        let fault = |why: String| Failure::other(format!("{} cannot be written: {why}", self.path.display()));
-        if let Some(folder) = self.path.parent() {
-            fs::create_dir_all(folder).map_err(|why| fault(why.to_string()))?;
-        }
-        let text = serde_json::to_string_pretty(&self.runs).map_err(|why| fault(why.to_string()))?;
-        replace_file(&self.path, |out| out.write_all(text.as_bytes())).map_err(|why| fault(why.to_string()))
+        self.runs().iter().find(|run| run.key == *key)
     }
 }

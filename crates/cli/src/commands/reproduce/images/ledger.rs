@@ -1,12 +1,13 @@
-//! What was run: one JSON file per column of the tables, written anew after each run, so that nothing is run twice.
+//! A run on images, as the ledger keeps it.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::cmp::Ordering;
+use std::fs;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use subdeq::train::{EpochMetrics, Evaluation, TrainConfig, VerdictSummary, replace_file};
+use subdeq::train::{EpochMetrics, Evaluation, TrainConfig, VerdictSummary};
 
+use super::super::ledger::Run;
 use crate::failure::Failure;
 
 /// A finished run.
@@ -105,50 +106,22 @@ pub fn as_json(config: &TrainConfig) -> Result<Value, Failure> {
 }
 
 /// The runs of one column.
-#[derive(Debug)]
-pub struct Ledger {
-    path: PathBuf,
-    entries: Vec<Entry>,
+pub type Ledger = super::super::ledger::Ledger<Entry>;
+
+impl Run for Entry {
+    fn repeats(&self, other: &Self) -> bool {
+        self.model == other.model && self.config == other.config
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        (&self.model, self.seed).cmp(&(&other.model, other.seed))
+    }
 }
 
 impl Ledger {
-    /// Reads the ledger of a column, if there is one yet.
-    pub fn open(folder: &Path, column: &str) -> Result<Self, Failure> {
-        let path = folder.join(format!("{column}.json"));
-        let entries = match fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|why| Failure::other(format!("{}: {why}", path.display())))?,
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(why) => return Err(Failure::other(format!("{} cannot be read: {why}", path.display()))),
-        };
-        Ok(Self { path, entries })
-    }
-
     /// The run of exactly this config, if it was run.
     pub fn find(&self, model: &str, config: &Value) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.model == model && entry.config == *config)
-    }
-
-    /// Adds a run and writes the file. Other processes may add to the same file: what they wrote is read again first.
-    pub fn add(&mut self, entry: Entry) -> Result<(), Failure> {
-        let fault =
-            |why: std::io::Error| Failure::other(format!("{} cannot be written: {why}", self.path.display()));
-        if let Some(folder) = self.path.parent() {
-            fs::create_dir_all(folder).map_err(fault)?;
-        }
-        let lock = File::create(self.path.with_extension("lock")).map_err(fault)?;
-        lock.lock().map_err(fault)?;
-        if let (Some(folder), Some(column)) = (self.path.parent(), self.path.file_stem()) {
-            self.entries = Self::open(folder, &column.to_string_lossy())?.entries;
-        }
-        self.entries.retain(|old| old.model != entry.model || old.config != entry.config);
-        self.entries.push(entry);
-        self.entries.sort_by(|a, b| (&a.model, a.seed).cmp(&(&b.model, b.seed)));
-        // An entry per line: that is what people and version control compare.
-        let lines: Result<Vec<String>, _> = self.entries.iter().map(serde_json::to_string).collect();
-        let text = format!("[\n{}\n]\n", lines.map_err(Failure::other)?.join(",\n"));
-        replace_file(&self.path, |out| out.write_all(text.as_bytes()))
-            .map_err(|why| Failure::other(format!("{} cannot be written: {why}", self.path.display())))
+        self.runs().iter().find(|entry| entry.model == model && entry.config == *config)
     }
 }
 
@@ -203,7 +176,7 @@ mod tests {
         theirs.add(entry("a", 0, 2.0)).unwrap();
         ours.add(entry("b", 0, 3.0)).unwrap();
         let again = open();
-        let found: Vec<_> = again.entries.iter().map(|e| (e.model.as_str(), e.error)).collect();
+        let found: Vec<_> = again.runs().iter().map(|e| (e.model.as_str(), e.error)).collect();
         assert_eq!(found, [("a", 2.0), ("b", 3.0)]);
         assert!(again.find("b", &entry("b", 0, 0.0).config).is_some());
         assert!(again.find("b", &serde_json::json!({ "seed": 0, "epochs": 3 })).is_none());
