@@ -1,0 +1,120 @@
+//! Certified radii are attacked: within a radius no image may be given another class.
+
+mod common;
+
+use common::{cpu, random};
+use subdeq::map::Architecture;
+use subdeq::model::{Classifier, ClassifierSpec, Core};
+use subdeq::{Adjoint, Cpu, Init, Layout, PeacemanRachford, Solver, Stopping};
+use subdeq_engine::network::Adam;
+
+const SIDE: usize = 6;
+const PIXELS: usize = SIDE * SIDE;
+const CLASSES: usize = 3;
+const IMAGES: usize = 6;
+const TRAINING_STEPS: u64 = 40;
+
+type Model = Classifier<f64, Cpu<f64>>;
+
+/// Three blurred patterns with noise, and their labels.
+fn images() -> (Vec<f64>, Vec<u32>) {
+    let patterns = random(CLASSES * PIXELS, 5);
+    let noise = random(IMAGES * PIXELS, 6);
+    let labels: Vec<u32> = (0..IMAGES).map(|i| (i % CLASSES) as u32).collect();
+    let pixel = |at: usize| patterns[labels[at / PIXELS] as usize * PIXELS + at % PIXELS] + 0.3 * noise[at];
+    ((0..IMAGES * PIXELS).map(pixel).collect(), labels)
+}
+
+fn trained(name: &str, layout: Layout) -> Model {
+    let architecture = Architecture::named(name, layout).unwrap();
+    let solver = if architecture.is_monotone() { PeacemanRachford::default().into() } else { Solver::Picard };
+    let stopping = Stopping::absolute(1e-10).max_iterations(20_000);
+    let spec = ClassifierSpec {
+        height: SIDE,
+        width: SIDE,
+        channels: 1,
+        hidden: 6,
+        pool: (layout == Layout::Conv).then_some(2),
+        classes: CLASSES,
+        core: Core::Equilibrium {
+            architecture,
+            solver: Some(solver),
+            stopping,
+            adjoint: Some(Adjoint::Implicit { solver, stopping }),
+        },
+        init: Init::Release,
+    };
+    let mut model = Model::new(cpu(), spec, &mut common::rng(3)).unwrap();
+    let (x, labels) = images();
+    for step in 1..=TRAINING_STEPS {
+        model.train_step(&x, &labels, &Adam::new(1e-2, 0.0, step)).unwrap();
+    }
+    model
+}
+
+/// The smallest lead of the class over another one.
+fn margin(logits: &[f64], class: usize) -> f64 {
+    let others = (0..CLASSES).filter(|&k| k != class).map(|k| logits[class] - logits[k]);
+    others.fold(f64::INFINITY, f64::min)
+}
+
+/// The direction (of length 1) in which the margin falls fastest, by differences.
+fn steepest(model: &mut Model, x: &[f64], class: usize) -> Vec<f64> {
+    const H: f64 = 1e-5;
+    let moved: Vec<f64> = (0..2 * PIXELS * PIXELS)
+        .map(|at| {
+            let (image, pixel) = (at / PIXELS, at % PIXELS);
+            let sign = if image < PIXELS { H } else { -H };
+            x[pixel] + if image % PIXELS == pixel { sign } else { 0.0 }
+        })
+        .collect();
+    let logits = model.logits(&moved).unwrap();
+    let margins: Vec<f64> = logits.chunks_exact(CLASSES).map(|logits| margin(logits, class)).collect();
+    unit((0..PIXELS).map(|pixel| margins[PIXELS + pixel] - margins[pixel]).collect())
+}
+
+fn unit(v: Vec<f64>) -> Vec<f64> {
+    let norm = v.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-300);
+    v.into_iter().map(|x| x / norm).collect()
+}
+
+/// Where projected steepest descent of the margin ends on the sphere of this radius around `x`.
+fn attack(model: &mut Model, x: &[f64], class: usize, radius: f64) -> Vec<f64> {
+    let mut at = x.to_vec();
+    for _ in 0..3 {
+        let direction = steepest(model, &at, class);
+        let offset =
+            unit(at.iter().zip(x).zip(&direction).map(|((at, x), d)| at - x + 2.0 * radius * d).collect());
+        at = x.iter().zip(&offset).map(|(x, d)| x + radius * d).collect();
+    }
+    at
+}
+
+#[test]
+fn no_attack_within_a_certified_radius_succeeds_and_attacks_far_outside_do() {
+    let (x, _) = images();
+    for layout in [Layout::Dense, Layout::Conv] {
+        for name in
+            ["monotone", "monotone-product", "excitatory", "row-signed", "split-sign", "divisive", "rational"]
+        {
+            let what = format!("{layout:?} {name}");
+            let mut model = trained(name, layout);
+            let certificate = model.equilibrium().unwrap().prove().unwrap();
+            let radii = model.certified_radii(&x, &certificate).unwrap();
+            let classes: Vec<usize> =
+                model.answers(&x).unwrap().iter().map(|answer| answer.class()).collect();
+            let mut broken = 0;
+            for (i, x) in x.chunks_exact(PIXELS).enumerate() {
+                let radius = radii[i].unwrap_or_else(|| panic!("{what}: no radius, {certificate}"));
+                assert!(radius > 0.0, "{what}: image {i} has no room");
+                let mut class_at = |radius: f64| {
+                    let moved = attack(&mut model, x, classes[i], radius);
+                    model.answers(&moved).unwrap()[0].class()
+                };
+                assert_eq!(class_at(0.999 * radius), classes[i], "{what}: image {i} within {radius}");
+                broken += usize::from(class_at(6.0) != classes[i]);
+            }
+            assert!(4 * broken >= IMAGES, "{what}: the attack is too weak to mean anything ({broken})");
+        }
+    }
+}
