@@ -139,3 +139,17 @@ fn what_makes_no_sense_is_refused_with_a_sentence() {
     refused(&["train", "--data", "karate", "--teleport", "1.5"], 2, "between 0 and 1");
     refused(&["train", "--data", "digits", "--teleport", "0.2"], 2, "--teleport is for graphs");
 }
+
+#[test]
+fn graphs_are_listed_checked_and_shown_among_the_data_sets() {
+    let listed = succeed(&["data", "list"]);
+    for name in ["digits", "karate", "dblp"] {
+        assert!(listed.lines().any(|line| line.starts_with(name)), "{listed}");
+    }
+    assert_eq!(succeed(&["data", "check", "karate"]), "karate: 34 nodes and 78 edges read\n");
+    let shown: Value = serde_json::from_str(&succeed(&["data", "show", "karate", "--json"])).unwrap();
+    assert_eq!((&shown["nodes"], &shown["edges"]["edges"]), (&34.into(), &78.into()));
+    assert!(succeed(&["data", "show", "karate"]).contains("2 classes"));
+    let folder = tempfile::tempdir().unwrap();
+    refused(&["data", "show", "dblp", "--data-dir", folder.path().to_str().unwrap()], 1, "graphs/dblp");
+}

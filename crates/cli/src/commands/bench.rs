@@ -26,7 +26,8 @@ const WARM_UP: usize = 3;
 /// Random images, tolerance 1e-3 and at most 30 iterations forward and backward, as the PyTorch peer has it; medians.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which shapes; without it all cases with images, one after the other. graph-dblp reads the DBLP graph.
+    /// Which shapes; without it all cases with images, one after the other. graph-dblp reads the DBLP graph; machine
+    /// measures what this machine can do at best.
     #[arg(long, value_enum)]
     case: Option<CaseName>,
     /// The model: subdeq-tanh, subdeq-normalized-tanh, split-sign, monotone, explicit-tanh, ... [default: subdeq-tanh;
@@ -69,6 +70,7 @@ enum CaseName {
     CifarConv,
     TinyConv,
     GraphDblp,
+    Machine,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -105,7 +107,7 @@ impl CaseName {
             CaseName::MnistConv => ("mnist-conv", 1, 28, 16, Some(4), 10, 256),
             CaseName::CifarConv => ("cifar-conv", 3, 32, 48, Some(8), 10, 128),
             CaseName::TinyConv => ("tiny-conv", 3, 64, 64, Some(8), 200, 64),
-            CaseName::GraphDblp => return None,
+            CaseName::GraphDblp | CaseName::Machine => return None,
         };
         Some(Case { name, channels, side, hidden, pool, classes, batch })
     }
@@ -117,9 +119,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let cases = args.case.map_or(CaseName::ALL.to_vec(), |case| vec![case]);
     for case in cases {
-        let line = match case.case() {
-            Some(case) => measure(args, &case)?,
-            None => graph::measure(args, "graph-dblp", "dblp")?,
+        let line = match (case.case(), case) {
+            (Some(case), _) => measure(args, &case)?,
+            (None, CaseName::Machine) => peaks(args)?,
+            (None, _) => graph::measure(args, "graph-dblp", "dblp")?,
         };
         println!("{line}");
     }
@@ -172,6 +175,21 @@ fn measure(args: &Args, case: &Case) -> Result<serde_json::Value, Failure> {
         "backward_iters": trained.backward_iterations,
         "converged": trained.converged as f64 / trained.samples as f64,
         "peak_mib": peak_mib(),
+    }))
+}
+
+/// What the machine can do at best.
+fn peaks(args: &Args) -> Result<serde_json::Value, Failure> {
+    let device = Cpu::<f32>::new(args.threads).map_err(Failure::other)?;
+    let peaks = device.peaks();
+    Ok(json!({
+        "case": "machine",
+        "instructions": device.isa().name(),
+        "threads": device.threads(),
+        "vector_gflops": peaks.vector_gflops,
+        "tile_gflops": peaks.tile_gflops,
+        "cache_gb_per_s": peaks.cache_gb,
+        "memory_gb_per_s": peaks.memory_gb,
     }))
 }
 

@@ -1,5 +1,7 @@
 //! `subdeq data`.
 
+mod graphs;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,6 +13,7 @@ use subdeq_data::image_dataset::{ImageDataset, PROTOCOLS};
 use subdeq_data::registry::{REGISTRY, check_dataset, fetch_dataset, remote};
 
 use crate::failure::Failure;
+use crate::graph::is_graph;
 use crate::options::{DataDir, Output, Telling};
 
 /// List, download, check and look at data sets.
@@ -49,7 +52,7 @@ enum What {
         #[command(flatten)]
         output: Output,
     },
-    /// Show what is in a data set: sizes, classes, one image in characters.
+    /// Show what is in a data set: sizes, classes, one image in characters (of a graph: nodes, edges, features).
     Show {
         /// A name or a folder.
         name: String,
@@ -102,6 +105,7 @@ fn list(data_dir: &DataDir, output: Output) -> Result<ExitCode, Failure> {
         };
         println!("{:14} {:44} {state}", protocol.name, protocol.about);
     }
+    graphs::list(data_dir, output);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -165,8 +169,12 @@ fn check(names: &[String], data_dir: &DataDir, output: Output) -> Result<ExitCod
                 }
             }
         }
-        let read = ImageDataset::load(name, data_dir.path())
-            .map(|set| format!("{} + {} images read", set.official_train, set.official_test()));
+        let read = if is_graph(name) {
+            graphs::read(name, data_dir)
+        } else {
+            ImageDataset::load(name, data_dir.path())
+                .map(|set| format!("{} + {} images read", set.official_train, set.official_test()))
+        };
         lines.push((name.clone(), read.map_err(|why| why.to_string())));
         for (what, state) in lines {
             faults += usize::from(state.is_err());
@@ -188,6 +196,9 @@ fn check(names: &[String], data_dir: &DataDir, output: Output) -> Result<ExitCod
 }
 
 fn show(name: &str, image: usize, data_dir: &DataDir, output: Output) -> Result<ExitCode, Failure> {
+    if is_graph(name) {
+        return graphs::show(name, data_dir, output).map(|()| ExitCode::SUCCESS);
+    }
     let data = ImageDataset::load(name, data_dir.path()).map_err(Failure::other)?;
     let set = &data.images;
     if image >= set.len() {

@@ -419,6 +419,28 @@ pub fn store32(numbers: __m512i, to: &mut [u16]) {
     unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), numbers) }
 }
 
+/// Multiplies tiles of zeros that stay in their registers, `4 steps` times; returns the operations of that.
+pub fn multiply_only(proof: AmxProof, steps: usize) -> f64 {
+    let _session = TileSession::start(proof);
+    // SAFETY: the session configured the tile registers; no memory is touched.
+    unsafe {
+        asm!(
+            "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
+            "tilezero tmm4", "tilezero tmm5", "tilezero tmm6", "tilezero tmm7",
+            "2:",
+            "tdpbf16ps tmm0, tmm4, tmm6", "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm2, tmm5, tmm6", "tdpbf16ps tmm3, tmm5, tmm7",
+            "dec {steps}",
+            "jnz 2b",
+            steps = inout(reg) steps.max(1) => _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack, nomem),
+        );
+    }
+    (4 * steps.max(1) * 2 * SIDE * SIDE * DEPTH) as f64
+}
+
 /// The shape that `ldtilecfg` gives the eight tile registers: 16 rows of 64 bytes each.
 #[repr(C, align(64))]
 struct TileShape {
