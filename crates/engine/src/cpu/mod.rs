@@ -14,6 +14,7 @@ mod linearise;
 mod normalise;
 mod ode;
 mod packed;
+mod parts;
 mod peaks;
 mod plan;
 mod problem;

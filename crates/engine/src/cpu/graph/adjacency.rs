@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::chunks::{Parts, divide, for_each_chunk};
+use super::chunks::{divide, for_each_chunk};
 use super::dropout::Dropout;
 use crate::cpu::Cpu;
 use crate::cpu::isa::Vectorised;
+use crate::cpu::parts::Parts;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::network::Csr;
 use crate::{EngineError, Result};

@@ -3,7 +3,6 @@
 //! The division depends on the matrix only, never on the number of threads, and partial results are merged in the
 //! order of the chunks: so every sum has the same bits on every machine with the same instructions.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -51,36 +50,6 @@ pub(crate) fn for_each_chunk<T: SimdReal, S: Send>(
         cpu.install(|| {
             states.par_iter_mut().enumerate().with_max_len(1).for_each(|(k, state)| work(k, state));
         });
-    }
-}
-
-/// A mutable slice of which each chunk takes its own part.
-pub(crate) struct Parts<'a, T> {
-    start: *mut T,
-    len: usize,
-    whole: PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: it is an exclusive borrow of plain numbers; `take` promises that parts do not overlap.
-unsafe impl<T: Send> Send for Parts<'_, T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Sync for Parts<'_, T> {}
-
-impl<'a, T> Parts<'a, T> {
-    /// All of it.
-    pub fn new(whole: &'a mut [T]) -> Self {
-        Self { start: whole.as_mut_ptr(), len: whole.len(), whole: PhantomData }
-    }
-
-    /// One part.
-    ///
-    /// # Safety
-    /// No two live parts may overlap.
-    #[allow(clippy::mut_from_ref)] // the point of this type; the caller promises disjointness
-    pub unsafe fn take(&self, range: Range<usize>) -> &'a mut [T] {
-        assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {}", self.len);
-        // SAFETY: the range lies within the borrowed slice, and by the caller's promise nothing else refers to it.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
 }
 

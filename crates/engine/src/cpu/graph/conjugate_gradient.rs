@@ -7,11 +7,12 @@
 use std::ops::Range;
 
 use super::adjacency::{Edges, Entries};
-use super::chunks::{Parts, for_each_chunk};
+use super::chunks::for_each_chunk;
 use super::node_matrix::NodeMatrix;
 use super::product::{Gathered, isa_for};
 use super::propagation::Propagation;
 use crate::cpu::isa::Vectorised;
+use crate::cpu::parts::Parts;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::{EngineError, Outcome, Result, SampleReport};
 

@@ -14,12 +14,13 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::adjacency::BLOCK;
-use super::chunks::{Parts, divide, divide_into, for_each_chunk};
+use super::chunks::{divide, divide_into, for_each_chunk};
 use super::dropout::Dropout;
 use super::node_matrix::NodeMatrix;
 use super::product::{Gathered, isa_for};
 use crate::cpu::Cpu;
 use crate::cpu::isa::Vectorised;
+use crate::cpu::parts::Parts;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::network::Csr;
 use crate::{EngineError, Result};

@@ -1,11 +1,12 @@
 //! Whole passes over the nodes: chunks on all threads, partial results merged in their order.
 
 use super::adjacency::{Edges, Entries};
-use super::chunks::{Parts, for_each_chunk};
+use super::chunks::for_each_chunk;
 use super::product::isa_for;
 use super::propagate::{Constants, NormaliseColumns, Propagate, divisor};
 use super::pull::{Pull, TopCorrection, Tops};
 use crate::cpu::distance::Distance;
+use crate::cpu::parts::Parts;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::{Cpu, Isa};
 use crate::{GraphMap, GraphNorm, Measure};

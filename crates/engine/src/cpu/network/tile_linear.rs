@@ -1,6 +1,7 @@
 //! Fully connected layers on matrix tiles (AMX), in three bf16 passes: errors of about `5e-6` of the result.
 
 use super::scratch::with_tiles;
+use crate::cpu::parts::Parts;
 use crate::cpu::team::Team;
 use crate::cpu::tiles::{
     AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, add, pack_pair, pack_row,
@@ -127,20 +128,21 @@ pub(super) fn weight_gradient(
             tiles.iter_mut().for_each(|tile| turn(proof, tile));
         });
         let left: &[Tile] = left;
-        // Tasks own columns of the gradient, which do not lie together: each gets its piece of every row.
-        let mut rows_of_gw: Vec<_> =
-            gw[..outputs * inputs].chunks_exact_mut(inputs).map(|row| row.chunks_mut(INPUTS)).collect();
-        let tasks = (0..inputs).step_by(INPUTS).map(|first| {
-            (first, rows_of_gw.iter_mut().filter_map(Iterator::next).collect::<Vec<&mut [f32]>>())
-        });
-        team.for_each(tasks, |(first, mut gw)| {
+        let gw = Parts::new(&mut gw[..outputs * inputs]);
+        team.for_each((0..inputs).step_by(INPUTS), |first| {
             with_tiles(GROUP * 2 * depth, |right| {
-                let used = gw[0].len().div_ceil(SIDE);
+                let columns = first..inputs.min(first + INPUTS);
+                let used = columns.len().div_ceil(SIDE);
                 for (column, tiles) in right.chunks_exact_mut(2 * depth).take(used).enumerate() {
                     let (high, low) = tiles.split_at_mut(depth);
                     pack_samples(proof, x, inputs, first + column * SIDE, high, low);
                 }
-                add_gradient(proof, left, right, depth, used, &mut gw);
+                let right = &right[..used * 2 * depth];
+                add_gradient(proof, left, right, depth, outputs, |row, sums| {
+                    // SAFETY: each task takes its own columns, one row after the other.
+                    let row = unsafe { gw.take(row * inputs + columns.start..row * inputs + columns.end) };
+                    row.chunks_mut(SIDE).zip(sums).for_each(|(gw, sums)| add(proof, gw, sums));
+                });
             });
         });
     });
@@ -167,19 +169,20 @@ fn pack_samples(
     }
 }
 
-/// Adds the product of all outputs with up to four tiles of inputs to pieces of the rows of the gradient.
+/// The products of all outputs with up to four tiles of inputs: `add` gets each of the `outputs` rows.
 fn add_gradient(
     proof: AmxProof,
     left: &[Tile],
     right: &[Tile],
     depth: usize,
-    used: usize,
-    gw: &mut [&mut [f32]],
+    outputs: usize,
+    add: impl Fn(usize, [&[f32]; GROUP]),
 ) {
+    let used = right.len() / (2 * depth);
     let size = size_of::<Tile>();
     let session = TileSession::start(proof);
     let steps: [Step; STEPS] = std::array::from_fn(|k| Step { own: k * size, common: k * size });
-    for (left, gw) in left.chunks_exact(2 * depth).zip(gw.chunks_mut(SIDE)) {
+    for (tile, left) in left.chunks_exact(2 * depth).enumerate() {
         let mut sums = [[0f32; SIDE * SIDE]; GROUP];
         for start in (0..depth).step_by(STEPS) {
             let steps = steps[..STEPS.min(depth - start)].as_ptr_range();
@@ -200,10 +203,8 @@ fn add_gradient(
             // those from `start` on.
             unsafe { products(&session, &job, Passes::Three, Common::LeftAdded) }
         }
-        for (slot, gw) in gw.iter_mut().enumerate() {
-            for (gw, sums) in gw.chunks_mut(SIDE).zip(&sums) {
-                add(proof, gw, &sums[slot * SIDE..]);
-            }
+        for slot in 0..SIDE.min(outputs - tile * SIDE) {
+            add(tile * SIDE + slot, sums.each_ref().map(|sums| &sums[slot * SIDE..]));
         }
     }
 }
