@@ -184,47 +184,49 @@ impl<T: SimdReal> Method<T> for Anderson<T> {
 struct Weights {
     factor: Vec<f64>,
     solution: Vec<f64>,
+    /// What makes the diagonal one.
+    scale: Vec<f64>,
 }
 
 impl Weights {
     fn reserve(&mut self, window: usize) {
         self.factor.resize(self.factor.len().max(window * window), 0.0);
         self.solution.resize(self.solution.len().max(window), 0.0);
+        self.scale.resize(self.scale.len().max(window), 0.0);
     }
 
     /// False if the residuals are too nearly dependent.
     fn solve(&mut self, gram: &[f64], stride: usize, count: usize, ridge: f64) -> bool {
-        let Self { factor, solution } = self;
+        let Self { factor, solution, scale } = self;
         // Scaled to a unit diagonal, so that the ridge means the same at every stage of the solve.
-        let scale = |i: usize| 1.0 / gram[i * stride + i].sqrt();
+        for (i, scale) in scale[..count].iter_mut().enumerate() {
+            *scale = 1.0 / gram[i * stride + i].sqrt();
+        }
         for i in 0..count {
-            for j in 0..=i {
-                let mut sum = gram[i * stride + j] * scale(i) * scale(j);
-                if i == j {
-                    sum += ridge;
-                }
+            for j in 0..i {
+                let mut sum = gram[i * stride + j] * scale[i] * scale[j];
                 for k in 0..j {
                     sum -= factor[i * count + k] * factor[j * count + k];
                 }
-                factor[i * count + j] = if i > j {
-                    sum / factor[j * count + j]
-                } else if sum > 1e-13 {
-                    sum.sqrt()
-                } else {
-                    return false;
-                };
+                factor[i * count + j] = sum * factor[j * count + j];
             }
+            let pivot = (0..i).fold(1.0 + ridge, |sum, k| sum - factor[i * count + k].powi(2));
+            if !(pivot > 1e-13) {
+                return false;
+            }
+            // The diagonal is kept as its inverse.
+            factor[i * count + i] = 1.0 / pivot.sqrt();
         }
         for i in 0..count {
             let known: f64 = (0..i).map(|k| factor[i * count + k] * solution[k]).sum();
-            solution[i] = (scale(i) - known) / factor[i * count + i];
+            solution[i] = (scale[i] - known) * factor[i * count + i];
         }
         for i in (0..count).rev() {
             let known: f64 = (i + 1..count).map(|k| factor[k * count + i] * solution[k]).sum();
-            solution[i] = (solution[i] - known) / factor[i * count + i];
+            solution[i] = (solution[i] - known) * factor[i * count + i];
         }
-        for (i, weight) in solution[..count].iter_mut().enumerate() {
-            *weight *= scale(i);
+        for (weight, scale) in solution[..count].iter_mut().zip(&*scale) {
+            *weight *= scale;
         }
         let total: f64 = solution[..count].iter().sum();
         if !total.is_normal() {
