@@ -9,6 +9,8 @@ use crate::Measure;
 use crate::cpu::distance::Distance;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::step::FixedPointStep;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::tiles::Passes;
 
 /// How large the error of a convolution may be, relative to the size of its result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +43,16 @@ impl Accuracy {
         match self {
             Self::Coarse => Self::Fine,
             _ => Self::Full,
+        }
+    }
+
+    /// The passes over matrix tiles that are this accurate; none are fully accurate.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn passes(self) -> Option<Passes> {
+        match self {
+            Self::Coarse => Some(Passes::One),
+            Self::Fine => Some(Passes::Three),
+            Self::Full => None,
         }
     }
 

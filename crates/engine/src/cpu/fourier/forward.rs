@@ -16,6 +16,7 @@ use super::Memory;
 use super::operator::Operator;
 use super::pixels::Pixels;
 use super::sweep::{Pointwise, sweep};
+use crate::cpu::conv::{Accuracy, Grade};
 use crate::cpu::distance::{Distance, distance_row};
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::prox::prox_row;
@@ -64,7 +65,7 @@ impl<'a, T: SimdReal> Forward<'a, T> {
         let Memory { scratch, constant, images, .. } = &mut *memory;
         images.clear();
         images.extend(0..y.len() / map.operator.state_len());
-        sweep(isa, &operator.forward, scratch, images, &mut Constant { problem, constant });
+        sweep(isa, &operator.forward, Accuracy::Full, scratch, images, &mut Constant { problem, constant });
         Self { isa, operator, memory, problem }
     }
 
@@ -84,6 +85,10 @@ impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
         self.problem.pixels.padded_len()
     }
 
+    fn grade(&mut self) -> Option<&mut Grade> {
+        self.memory.grade.as_mut()
+    }
+
     fn step(
         &mut self,
         active: &[usize],
@@ -93,9 +98,10 @@ impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
         distances: &mut [Distance],
     ) {
         active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
+        let accuracy = self.memory.accuracy();
         let Memory { scratch, constant, .. } = &mut *self.memory;
         let mut update = Update { problem: self.problem, constant, argument, image, measure, distances };
-        sweep(self.isa, &self.operator.forward, scratch, active, &mut update);
+        sweep(self.isa, &self.operator.forward, accuracy, scratch, active, &mut update);
     }
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
