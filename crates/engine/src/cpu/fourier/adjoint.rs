@@ -8,13 +8,13 @@
 //! and the answer is `g = p / (D + t (1 - D)) = ((1 + r) / 2 + (1 - r) / (2 t)) p`.
 
 use super::Memory;
-use super::forward::add_row;
+use super::forward::advance_row;
 use super::operator::Operator;
 use super::pixels::Pixels;
 use super::sweep::{Pointwise, sweep};
 use crate::Measure;
 use crate::cpu::conv::{Accuracy, Grade};
-use crate::cpu::distance::{Distance, distance_row};
+use crate::cpu::distance::Distance;
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::FixedPointStep;
@@ -156,7 +156,7 @@ impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
     fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
         let range = self.pixels.padded(image, at, result.len());
         let next = &mut self.image[range.clone()];
-        add_row::<V>(result, &self.constant[range.clone()], next);
-        self.distances[image].merge(distance_row::<V>(self.measure, &self.argument[range], next));
+        let (k, p) = (&self.constant[range.clone()], &self.argument[range]);
+        self.distances[image].merge(advance_row::<V>(self.measure, result, k, p, next));
     }
 }

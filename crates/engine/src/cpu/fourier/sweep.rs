@@ -4,6 +4,10 @@
 //! is 0.2 MB and its spectrum as much. Three passes: (1) row by row, pointwise function and row transform; (2) column by
 //! column of the half spectrum, for [`TOGETHER`] images at a time: column transform, product per frequency, inverse column
 //! transform, all in L2; (3) row by row, inverse row transform and pointwise function.
+//!
+//! Where the machine has matrix tiles and full accuracy is not asked for, the products are computed on them ([`super::tiled`]).
+//! Then what is left are transforms and traffic with the third-level cache, one half each; asking for rows or matrices in
+//! advance gained nothing (measured).
 
 use super::plane::Plane;
 use super::product::{RESULTS, Spectra, multiply};
@@ -110,7 +114,7 @@ pub(crate) fn sweep<T: SimdReal>(
     }
     for (slot, &image) in images.iter().enumerate() {
         for y in 0..plane.height {
-            let spectrum = &spectrum[row_at(slot, y)..];
+            let (spectrum, at) = (&spectrum[row_at(slot, y)..], y * row.len());
             isa.dispatch(InverseRow {
                 plane,
                 spectrum,
@@ -118,7 +122,6 @@ pub(crate) fn sweep<T: SimdReal>(
                 pixels: row,
                 work: &mut work.numbers,
             });
-            let at = y * row.len();
             isa.dispatch(After { pointwise, image, at, result: row });
         }
     }
