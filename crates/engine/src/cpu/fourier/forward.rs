@@ -174,7 +174,8 @@ impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
     }
 }
 
-/// `next <- product + k` and its distance from the argument `g`, in one pass: `k`, `g` and `next` all come from far away.
+/// `next <- product + k` and its distance from the argument `g`, in one pass: `k`, `g` and `next` all come
+/// from far away.
 #[inline(always)]
 pub(super) fn advance_row<V: Lanes>(
     measure: Measure,

@@ -5,9 +5,7 @@
 //! column of the half spectrum, for [`TOGETHER`] images at a time: column transform, product per frequency, inverse column
 //! transform, all in L2; (3) row by row, inverse row transform and pointwise function.
 //!
-//! Where the machine has matrix tiles and full accuracy is not asked for, the products are computed on them ([`super::tiled`]).
-//! Then what is left are transforms and traffic with the third-level cache, one half each; asking for rows or matrices in
-//! advance gained nothing (measured).
+//! Where the machine has matrix tiles and full accuracy is not asked for, the products are computed on them.
 
 use super::plane::Plane;
 use super::product::{RESULTS, Spectra, multiply};
@@ -74,7 +72,7 @@ pub(super) fn image_stride<T: SimdReal>(table: &Table<T>) -> usize {
     (table.plane.height + 1) * 2 * table.plane.channels
 }
 
-/// Applies the operator to each of `images`, with `pointwise` around it, as accurately as asked for or more so.
+/// Applies the operator to each of `images`, with `pointwise` around it, at least as accurately as asked for.
 ///
 /// The kernels are dispatched row by row and column by column, not the sweep as a whole: so they are compiled once, not
 /// once for each kind of `pointwise`.
@@ -294,8 +292,8 @@ impl<T: SimdReal> Vectorised<T> for Products<'_, T> {
         for row in 0..table.independent_rows(column) {
             let matrix = table.matrix(column, row);
             let images = spectra.len() / stride;
-            // SAFETY: element `row` of each image's column is within its chunk; `matrix` has `units` columns of 2c numbers; the
-            // work memory holds the results as asserted.
+            // SAFETY: element `row` of each image's column is within its chunk; `matrix` has `units` columns of
+            // 2c numbers; the work memory holds the results as asserted.
             unsafe {
                 let spectra = Spectra { start: spectra.as_mut_ptr().add(row * 2 * c), stride, images };
                 multiply::<V>(matrix.as_ptr(), table.units, c, spectra, work.as_mut_ptr());

@@ -1,16 +1,17 @@
 //! The product per frequency on matrix tiles (AMX): roughly in one bf16 pass, finely in three.
 //!
-//! Rows of a left tile are images, columns of a right tile are channels of the result. A tile sums over 32 numbers: the real
-//! and the imaginary parts of 16 channels. With `M = A + i B` and `x = p + i q`,
+//! Rows of a left tile are images, columns of a right tile are channels of the result. A tile sums over 32
+//! numbers: the real and the imaginary parts of 16 channels. With `M = A + i B` and `x = p + i q`,
 //!
 //! `Re(M x) = [p | -q] [A; B],  Im(M x) = [q | p] [A; B]`:
 //!
-//! the images are packed twice, the second time by exchanging the halves of the first, and the matrices, which are what
-//! comes from far away, only once: as many bytes as they have in `f32`, half of them for one pass.
+//! the images are packed twice, the second time by exchanging the halves of the first, and the matrices,
+//! which are what comes from far away, only once: as many bytes as they have in `f32`, half of them for one
+//! pass.
 //!
-//! Counting, for 48 channels: 9 tiles of a matrix, each of which meets 4 operands of 32 images; that is 10 tile loads for 12
-//! products in three passes, 5 for 4 in one. A row of a tile does not mix with the others, so an image's numbers do not
-//! depend on its company.
+//! Counting, for 48 channels: 9 tiles of a matrix, each of which meets 4 operands of 32 images; that is 10
+//! tile loads for 12 products in three passes, 5 for 4 in one. A row of a tile does not mix with the others,
+//! so an image's numbers do not depend on its company.
 
 use std::arch::x86_64::*;
 
@@ -100,8 +101,8 @@ impl TiledTable {
         );
     }
 
-    /// `x <- M x` in place for the first `rows` elements of each image's column: `spectra` holds up to [`IMAGES`] of them,
-    /// `stride` numbers apart. Channels that are padding are read and must be finite.
+    /// `x <- M x` in place for the first `rows` elements of each image's column: `spectra` holds up to
+    /// [`IMAGES`] of them, `stride` numbers apart. Channels that are padding are read and must be finite.
     pub fn multiply(
         &self,
         column: usize,
@@ -131,8 +132,8 @@ impl TiledTable {
         }
     }
 
-    /// The products of all packed images with the matrix of one frequency; results of whole tiles of images go where these
-    /// have them, `at` numbers from their beginnings, the others to the scratch memory.
+    /// The products of all packed images with the matrix of one frequency; results of whole tiles of images
+    /// go where these have them, `at` numbers from their beginnings, the others to the scratch memory.
     fn multiply_row(
         &self,
         session: &TileSession,
@@ -153,7 +154,8 @@ impl TiledTable {
             // Sum `2 g` is the real part of the results of sixteen images, sum `2 g + 1` the imaginary part.
             let place = |sum: usize| {
                 let (first, part) = (sum / 2 * SIDE, sum % 2 * tiles * SIDE + output * SIDE);
-                // SAFETY: within the image `first`, if the tile is full, or within the scratch memory, as asserted.
+                // SAFETY: within the image `first`, if the tile is full, or within the scratch memory, as
+                // asserted.
                 unsafe {
                     if first + SIDE <= images {
                         (spectra.add(first * stride + at + part), 4 * stride)
@@ -176,14 +178,16 @@ impl TiledTable {
                 steps: steps.start,
                 steps_end: steps.end,
             };
-            // SAFETY: there is a step; operands hold `tiles` high and `tiles` low tiles from where they begin, the latter at
-            // the same place of the other half of the matrices. Sums are 16 numbers of each of 16 images or results.
+            // SAFETY: there is a step; operands hold `tiles` high and `tiles` low tiles from where they
+            // begin, the latter at the same place of the other half of the matrices. Sums are 16 numbers of
+            // each of 16 images or results.
             unsafe { products(session, &job, passes, Common::Right) }
         }
     }
 }
 
-/// Writes an image's `p` and `q` (one after the other) to row `slot` of the operands `[p | -q]` and `[q | p]`.
+/// Writes an image's `p` and `q` (one after the other) to row `slot` of the operands `[p | -q]` and `[q |
+/// p]`.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn pack_image(numbers: &[f32], slot: usize, passes: Passes, operands: &mut [Tile]) {
     let (tiles, channels) = (operands.len() / 4, numbers.len() / 2);

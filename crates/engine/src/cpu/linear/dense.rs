@@ -112,10 +112,10 @@ impl<T: SimdReal> Dense<T> {
             assert!((last + 1) * depth <= states.len(), "states of {} samples expected", last + 1);
         }
         #[cfg(target_arch = "x86_64")]
-        if let (Some(tiled), Some(states)) = (&self.tiled, same::<T, f32>(states)) {
-            if let Some(passes) = scratch.grade.and_then(|grade| grade.accuracy().passes()) {
-                return self.apply_tiled(tiled, passes, active, states, &mut scratch.tiled, emit);
-            }
+        if let (Some(tiled), Some(states)) = (&self.tiled, same::<T, f32>(states))
+            && let Some(passes) = scratch.grade.and_then(|grade| grade.accuracy().passes())
+        {
+            return self.apply_tiled(tiled, passes, active, states, &mut scratch.tiled, emit);
         }
         for group in active.chunks(GROUP) {
             self.isa.dispatch(Apply { dense: self, group, states, rows: &mut scratch.rows });
