@@ -32,7 +32,8 @@ impl Accuracy {
     /// state (measured with AMX on 16 channels as they are initialised: `9.6e-4` and `2.3e-6`; the tests hold it to
     /// `1.5e-3` and `4e-6`). Products in the frequency domain, with the weights of their tests, are off by
     /// `1.7e-3` and `2.6e-6` for 48 channels of 32 x 32, and by `2.8e-3` and `6.5e-6` at the worst of the
-    /// sizes tested (relative to the product, without the constant that is added): the floors are three times that.
+    /// sizes tested (relative to the product, without the constant that is added): the floors are
+    /// three times that.
     fn floor(self) -> f64 {
         match self {
             Self::Coarse => 1e-2,

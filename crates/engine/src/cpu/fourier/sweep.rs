@@ -292,8 +292,8 @@ impl<T: SimdReal> Vectorised<T> for Products<'_, T> {
         for row in 0..table.independent_rows(column) {
             let matrix = table.matrix(column, row);
             let images = spectra.len() / stride;
-            // SAFETY: element `row` of each image's column is within its chunk; `matrix` has `units` columns of
-            // 2c numbers; the work memory holds the results as asserted.
+            // SAFETY: element `row` of each image's column is within its chunk; `matrix` has `units` columns
+            // of 2c numbers; the work memory holds the results as asserted.
             unsafe {
                 let spectra = Spectra { start: spectra.as_mut_ptr().add(row * 2 * c), stride, images };
                 multiply::<V>(matrix.as_ptr(), table.units, c, spectra, work.as_mut_ptr());
