@@ -10,11 +10,13 @@ use subdeq_engine::{Cpu, Device, Measure, Operator, Padding, SampleReport, Scope
 const SOLVERS: [Solver; 3] =
     [Solver::Picard, Solver::Anderson { window: 4, ridge: 1e-6, mixing: 1.0 }, Solver::Broyden { memory: 6 }];
 
-fn operators() -> [Operator; 3] {
+fn operators() -> [Operator; 4] {
     [
         Operator::Dense { n: 37 },
         CONV,
         Operator::Conv { channels: 5, height: 6, width: 4, padding: Padding::Circular, kernel: 3 },
+        // Enough channels for matrix tiles in the frequency domain.
+        Operator::Conv { channels: 17, height: 3, width: 4, padding: Padding::Circular, kernel: 3 },
     ]
 }
 

@@ -20,7 +20,7 @@ use crate::{EngineError, Injection, Map, Measure, Operator, Result, Solver, Star
 /// Most samples of a dense block: weights are reused over them, and their states stay in cache.
 const DENSE_BLOCK: usize = 64;
 /// Images of a block in the frequency domain: the matrices per frequency are reused over them.
-const FOURIER_BLOCK: usize = 16;
+const FOURIER_BLOCK: usize = 32;
 
 /// A plan of the CPU: packed weights and scratch memory of one map.
 ///
@@ -169,8 +169,6 @@ pub(super) struct Worker<T: SimdReal> {
     adjoint: Option<AdjointParts<T>>,
     splitting: Option<SplittingParts<T>>,
     fourier: Option<fourier::Memory<T>>,
-    /// The starts of a block.
-    starts: Buffer<T>,
     /// All samples of a block.
     everyone: Vec<usize>,
     distances: Vec<Distance>,
@@ -279,7 +277,6 @@ impl<T: SimdReal> Default for Worker<T> {
             adjoint: None,
             splitting: None,
             fourier: None,
-            starts: Buffer::default(),
             everyone: Vec::new(),
             distances: Vec::new(),
         }
@@ -346,14 +343,12 @@ impl<T: SimdReal> Worker<T> {
         let Common { packed, splittings, solver, block } = common;
         let (isa, map, len) = (packed.isa, &packed.map, packed.map.operator.state_len());
         self.reserve(block);
-        let Self { workspace, methods, forward, splitting, fourier, everyone, starts, .. } = self;
+        let Self { workspace, methods, forward, splitting, fourier, everyone, .. } = self;
         let everyone = &everyone[..z.len() / len];
-        starts.reserve_zeros(block * len);
-        let starts = &mut starts[..z.len()];
-        match start {
-            Start::Constant(value) => starts.fill(T::from_f64(value)),
-            Start::Given => starts.copy_from_slice(z),
-        }
+        let write_start = |states: &mut [T]| match start {
+            Start::Constant(value) => states.fill(T::from_f64(value)),
+            Start::Given => states.copy_from_slice(z),
+        };
         let step = match (*solver, &splittings.fourier) {
             (Solver::PeacemanRachford { .. }, Some(operator)) => {
                 let memory = fourier.get_or_insert_with(|| fourier::Memory::new(operator, block));
@@ -362,7 +357,7 @@ impl<T: SimdReal> Worker<T> {
                 workspace.reserve(block, state_len);
                 for &sample in everyone {
                     let state = &mut workspace.iterates.image[sample * state_len..][..state_len];
-                    step.start(sample, &starts[sample * len..][..len], state);
+                    step.start(sample, start, z, state);
                 }
                 Step::FourierForward(step)
             }
@@ -371,11 +366,12 @@ impl<T: SimdReal> Worker<T> {
                 let SplittingParts { resolvent: scratch, offset, constant, solution } =
                     splitting.get_or_insert_with(|| SplittingParts::new(splittings, block * len));
                 forward_constants(packed, everyone, y, offset, constant, own);
-                for (x, &b) in starts.iter_mut().zip(&offset[..]) {
+                workspace.reserve(block, len);
+                let states = &mut workspace.iterates.image[..z.len()];
+                write_start(states);
+                for (x, &b) in states.iter_mut().zip(&offset[..]) {
                     *x -= b;
                 }
-                workspace.reserve(block, len);
-                workspace.iterates.image[..starts.len()].copy_from_slice(starts);
                 let resolvent =
                     splittings.resolvent.as_ref().filter(|_| scheme_of(solver) == Scheme::PeacemanRachford);
                 let (linear, scratch) = match (resolvent, scratch) {
@@ -409,7 +405,7 @@ impl<T: SimdReal> Worker<T> {
             }
             _ => {
                 workspace.reserve(block, len);
-                workspace.iterates.image[..starts.len()].copy_from_slice(starts);
+                write_start(&mut workspace.iterates.image[..z.len()]);
                 let scratch = forward.get_or_insert_with(|| ForwardScratch::new(packed));
                 Step::Forward(Forward { packed, y, scratch })
             }

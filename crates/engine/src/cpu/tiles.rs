@@ -295,6 +295,24 @@ fn split_vector(x: __m512) -> (__m256i, __m256i) {
     unsafe { (std::mem::transmute::<__m256bh, __m256i>(high), std::mem::transmute::<__m256bh, __m256i>(low)) }
 }
 
+/// The high parts of two vectors, one after the other.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub fn round32(first: __m512, second: __m512) -> __m512i {
+    // SAFETY: bf16 vectors are plain data.
+    unsafe { std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first)) }
+}
+
+/// The low parts of two vectors whose high parts are `rounded`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub fn rest32(first: __m512, second: __m512, rounded: __m512i) -> __m512i {
+    let wide = |half: __m256i| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(half)));
+    let first = _mm512_sub_ps(first, wide(_mm512_castsi512_si256(rounded)));
+    let second = _mm512_sub_ps(second, wide(_mm512_extracti64x4_epi64::<1>(rounded)));
+    round32(first, second)
+}
+
 /// Writes a row of numbers to row `slot` of left operands, 32 numbers to each tile, zeros behind the last; `low` may be
 /// empty.
 pub fn pack_row(_: AmxProof, row: &[f32], slot: usize, high: &mut [Tile], low: &mut [Tile]) {
@@ -304,18 +322,10 @@ pub fn pack_row(_: AmxProof, row: &[f32], slot: usize, high: &mut [Tile], low: &
         for (tile, high) in high.iter_mut().enumerate() {
             let part = row.get(tile * DEPTH..).unwrap_or_default();
             let (first, second) = (load_some(part), load_some(part.get(SIDE..).unwrap_or_default()));
-            let rounded = _mm512_cvtne2ps_pbh(second, first);
-            // SAFETY: bf16 vectors are plain data.
-            let rounded = unsafe { std::mem::transmute::<__m512bh, __m512i>(rounded) };
+            let rounded = round32(first, second);
             store32(rounded, &mut high.0[at..]);
             if let Some(low) = low.get_mut(tile) {
-                let wide =
-                    |half: __m256i| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(half)));
-                let first = _mm512_sub_ps(first, wide(_mm512_castsi512_si256(rounded)));
-                let second = _mm512_sub_ps(second, wide(_mm512_extracti64x4_epi64::<1>(rounded)));
-                let rest = _mm512_cvtne2ps_pbh(second, first);
-                // SAFETY: as above.
-                store32(unsafe { std::mem::transmute::<__m512bh, __m512i>(rest) }, &mut low.0[at..]);
+                store32(rest32(first, second, rounded), &mut low.0[at..]);
             }
         }
     }

@@ -8,12 +8,13 @@
 //! and the answer is `g = p / (D + t (1 - D)) = ((1 + r) / 2 + (1 - r) / (2 t)) p`.
 
 use super::Memory;
-use super::forward::add_row;
+use super::forward::advance_row;
 use super::operator::Operator;
 use super::pixels::Pixels;
 use super::sweep::{Pointwise, sweep};
 use crate::Measure;
-use crate::cpu::distance::{Distance, distance_row};
+use crate::cpu::conv::{Accuracy, Grade};
+use crate::cpu::distance::Distance;
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::FixedPointStep;
@@ -49,7 +50,14 @@ impl<'a, T: SimdReal> Adjoint<'a, T> {
         }
         images.clear();
         images.extend(0..count);
-        sweep(isa, &operator.adjoint, scratch, images, &mut Constant { pixels, t, v, constant });
+        sweep(
+            isa,
+            &operator.adjoint,
+            Accuracy::Full,
+            scratch,
+            images,
+            &mut Constant { pixels, t, v, constant },
+        );
         Self { isa, operator, memory, pixels }
     }
 
@@ -64,6 +72,10 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
         self.pixels.padded_len()
     }
 
+    fn grade(&mut self) -> Option<&mut Grade> {
+        self.memory.grade.as_mut()
+    }
+
     fn step(
         &mut self,
         active: &[usize],
@@ -73,10 +85,11 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
         distances: &mut [Distance],
     ) {
         active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
+        let accuracy = self.memory.accuracy();
         let Memory { scratch, constant, reflection, .. } = &mut *self.memory;
         let mut update =
             Update { pixels: self.pixels, constant, reflection, argument, image, measure, distances };
-        sweep(self.isa, &self.operator.adjoint, scratch, active, &mut update);
+        sweep(self.isa, &self.operator.adjoint, accuracy, scratch, active, &mut update);
     }
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
@@ -143,7 +156,7 @@ impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
     fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
         let range = self.pixels.padded(image, at, result.len());
         let next = &mut self.image[range.clone()];
-        add_row::<V>(result, &self.constant[range.clone()], next);
-        self.distances[image].merge(distance_row::<V>(self.measure, &self.argument[range], next));
+        let (k, p) = (&self.constant[range.clone()], &self.argument[range]);
+        self.distances[image].merge(advance_row::<V>(self.measure, result, k, p, next));
     }
 }

@@ -7,6 +7,7 @@ use super::pixels::Pixels;
 use super::sweep::{Pointwise, Scratch, sweep};
 use super::symbol::Kernel;
 use super::table::Table;
+use crate::cpu::conv::Accuracy;
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::{Lanes, SimdReal};
 
@@ -71,7 +72,7 @@ impl<T: SimdReal> Convolution<T> {
     ) {
         let mut rows = Rows { pixels: Pixels::of(&self.table), states, emit };
         for images in active.chunks(BLOCK) {
-            sweep(self.isa, &self.table, &mut scratch.sweep, images, &mut rows);
+            sweep(self.isa, &self.table, Accuracy::Full, &mut scratch.sweep, images, &mut rows);
         }
     }
 

@@ -16,12 +16,13 @@ use super::Memory;
 use super::operator::Operator;
 use super::pixels::Pixels;
 use super::sweep::{Pointwise, sweep};
-use crate::cpu::distance::{Distance, distance_row};
+use crate::cpu::conv::{Accuracy, Grade};
+use crate::cpu::distance::{Distance, Squares, distance_row};
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::prox::prox_row;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::FixedPointStep;
-use crate::{Injection, Map, Measure};
+use crate::{Injection, Map, Measure, Start};
 
 /// One Peaceman-Rachford step for a block of images.
 pub(crate) struct Forward<'a, T: SimdReal> {
@@ -64,24 +65,35 @@ impl<'a, T: SimdReal> Forward<'a, T> {
         let Memory { scratch, constant, images, .. } = &mut *memory;
         images.clear();
         images.extend(0..y.len() / map.operator.state_len());
-        sweep(isa, &operator.forward, scratch, images, &mut Constant { problem, constant });
+        sweep(isa, &operator.forward, Accuracy::Full, scratch, images, &mut Constant { problem, constant });
         Self { isa, operator, memory, problem }
     }
 
-    /// Turns an image `z` of answers into the state to start from.
-    pub(crate) fn start(&self, image: usize, z: &[T], state: &mut [T]) {
+    /// Writes the state to start from; `z` are the answers of the block, if they are the start.
+    pub(crate) fn start(&self, image: usize, start: Start, z: &[T], state: &mut [T]) {
         let pixels = self.problem.pixels;
-        state.fill(T::ZERO);
-        pixels.zip(state, z, |g, z| *g = z);
+        let plain = pixels.plain(image, 0, pixels.padded_len());
         let (factor, shift) = self.problem.combination(0.0, 1.0);
-        let y = &self.problem.y[pixels.plain(image, 0, pixels.padded_len())];
-        pixels.zip(state, y, |g, y| *g -= factor * y + shift);
+        state.fill(T::ZERO);
+        match start {
+            Start::Constant(value) => pixels.zip(state, &self.problem.y[plain], |g, y| {
+                *g = T::from_f64(value) - (factor * y + shift);
+            }),
+            Start::Given => {
+                pixels.zip(state, &z[plain.clone()], |g, z| *g = z);
+                pixels.zip(state, &self.problem.y[plain], |g, y| *g -= factor * y + shift);
+            }
+        }
     }
 }
 
 impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
     fn state_len(&self) -> usize {
         self.problem.pixels.padded_len()
+    }
+
+    fn grade(&mut self) -> Option<&mut Grade> {
+        self.memory.grade.as_mut()
     }
 
     fn step(
@@ -93,9 +105,10 @@ impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
         distances: &mut [Distance],
     ) {
         active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
+        let accuracy = self.memory.accuracy();
         let Memory { scratch, constant, .. } = &mut *self.memory;
         let mut update = Update { problem: self.problem, constant, argument, image, measure, distances };
-        sweep(self.isa, &self.operator.forward, scratch, active, &mut update);
+        sweep(self.isa, &self.operator.forward, accuracy, scratch, active, &mut update);
     }
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
@@ -156,17 +169,29 @@ impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
     fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
         let range = self.problem.pixels.padded(image, at, result.len());
         let next = &mut self.image[range.clone()];
-        add_row::<V>(result, &self.constant[range.clone()], next);
-        self.distances[image].merge(distance_row::<V>(self.measure, &self.argument[range], next));
+        let (k, g) = (&self.constant[range.clone()], &self.argument[range]);
+        self.distances[image].merge(advance_row::<V>(self.measure, result, k, g, next));
     }
 }
 
-/// `out <- a + b`.
+/// `next <- product + k` and its distance from the argument `g`, in one pass: `k`, `g` and `next` all come
+/// from far away.
 #[inline(always)]
-pub(super) fn add_row<V: Lanes>(a: &[V::Elem], b: &[V::Elem], out: &mut [V::Elem]) {
-    for ((a, b), out) in a.chunks_exact(V::N).zip(b.chunks_exact(V::N)).zip(out.chunks_exact_mut(V::N)) {
-        (V::load(a) + V::load(b)).store(out);
+pub(super) fn advance_row<V: Lanes>(
+    measure: Measure,
+    product: &[V::Elem],
+    k: &[V::Elem],
+    g: &[V::Elem],
+    next: &mut [V::Elem],
+) -> Distance {
+    let mut squares = Squares::<V>::new();
+    let arguments = product.chunks_exact(V::N).zip(k.chunks_exact(V::N)).zip(g.chunks_exact(V::N));
+    for (next, ((product, k), g)) in next.chunks_exact_mut(V::N).zip(arguments) {
+        let image = V::load(product) + V::load(k);
+        image.store(next);
+        squares.add(V::load(g), image);
     }
+    if Squares::<V>::make(measure) { squares.distance() } else { distance_row::<V>(measure, g, next) }
 }
 
 /// `z = prox_t(g) + b`.

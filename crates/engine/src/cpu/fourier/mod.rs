@@ -20,6 +20,8 @@ mod product;
 mod sweep;
 mod symbol;
 mod table;
+#[cfg(target_arch = "x86_64")]
+mod tiled;
 
 pub(crate) use adjoint::Adjoint;
 pub(crate) use convolution::{Convolution, ConvolutionScratch};
@@ -28,6 +30,7 @@ pub(crate) use operator::Operator;
 pub(crate) use symbol::Kernel;
 
 use super::buffer::Buffer;
+use super::conv::{Accuracy, Grade};
 use super::simd::SimdReal;
 use sweep::Scratch;
 
@@ -40,6 +43,8 @@ pub(crate) struct Memory<T: SimdReal> {
     reflection: Buffer<T>,
     row: Buffer<T>,
     images: Vec<usize>,
+    /// How accurately the steps are computed, where there is a choice.
+    grade: Option<Grade>,
 }
 
 impl<T: SimdReal> Memory<T> {
@@ -51,7 +56,12 @@ impl<T: SimdReal> Memory<T> {
             reflection: Buffer::zeros(len),
             row: Buffer::zeros(operator.forward.plane.width * operator.forward.plane.channels),
             images: Vec::with_capacity(block),
+            grade: operator.forward.is_graded().then(Grade::default),
         }
+    }
+
+    fn accuracy(&self) -> Accuracy {
+        self.grade.map_or(Accuracy::Full, |grade| grade.accuracy())
     }
 }
 

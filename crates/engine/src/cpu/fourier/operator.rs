@@ -5,8 +5,14 @@ use rayon::prelude::*;
 use super::inverse::invert;
 use super::symbol::Kernel;
 use super::table::Table;
+#[cfg(target_arch = "x86_64")]
+use super::tiled;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::conv::same::is_f32;
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::SimdReal;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::tiles::AmxProof;
 use crate::{EngineError, Result};
 
 /// `C = 2 R - I`, `R = (I + t (I - W))^-1`, for a circular convolution `W`, and its transpose.
@@ -62,7 +68,13 @@ impl<T: SimdReal> Operator<T> {
                 }
                 Ok(())
             },
-        )
+        )?;
+        #[cfg(target_arch = "x86_64")]
+        if let Some(proof) = AmxProof::of(isa).filter(|_| is_f32::<T>() && n >= tiled::SMALL) {
+            self.forward.tile(proof);
+            self.adjoint.tile(proof);
+        }
+        Ok(())
     }
 }
 

@@ -4,17 +4,24 @@
 //! is 0.2 MB and its spectrum as much. Three passes: (1) row by row, pointwise function and row transform; (2) column by
 //! column of the half spectrum, for [`TOGETHER`] images at a time: column transform, product per frequency, inverse column
 //! transform, all in L2; (3) row by row, inverse row transform and pointwise function.
+//!
+//! Where the machine has matrix tiles and full accuracy is not asked for, the products are computed on them.
 
 use super::plane::Plane;
 use super::product::{RESULTS, Spectra, multiply};
 use super::table::Table;
+#[cfg(target_arch = "x86_64")]
+use super::tiled::TiledScratch;
 use crate::cpu::buffer::Buffer;
+use crate::cpu::conv::Accuracy;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::conv::same::same_mut;
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::simd::{Lanes, SimdReal};
 
 /// Images whose columns are worked on together: their slice of the spectrum (12 kB each at the size above) and the matrices
 /// of a column stay in L2.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 32;
 
 /// What happens to the pixels before and after the operator; a row of pixels is named by its image and by where it starts
 /// in it (channels padded).
@@ -30,7 +37,14 @@ pub(crate) struct Scratch<T: SimdReal> {
     block: usize,
     spectrum: Buffer<T>,
     row: Buffer<T>,
-    work: Buffer<T>,
+    work: Work<T>,
+}
+
+/// What transforms and products work in.
+struct Work<T: SimdReal> {
+    numbers: Buffer<T>,
+    #[cfg(target_arch = "x86_64")]
+    tiled: Option<TiledScratch>,
 }
 
 impl<T: SimdReal> Scratch<T> {
@@ -38,12 +52,16 @@ impl<T: SimdReal> Scratch<T> {
         let plane = &table.plane;
         let image = image_stride(table);
         // The widest vectors need most.
-        let work = plane.scratch_len(16).max(RESULTS * 2 * plane.channels);
+        let numbers = plane.scratch_len(16).max(RESULTS * 2 * plane.channels);
         Self {
             block,
             spectrum: Buffer::zeros(plane.columns() * block * image),
             row: Buffer::zeros(plane.width * plane.channels),
-            work: Buffer::zeros(work),
+            work: Work {
+                numbers: Buffer::zeros(numbers),
+                #[cfg(target_arch = "x86_64")]
+                tiled: table.tiled.as_ref().map(|tiled| tiled.scratch()),
+            },
         }
     }
 }
@@ -54,13 +72,14 @@ pub(super) fn image_stride<T: SimdReal>(table: &Table<T>) -> usize {
     (table.plane.height + 1) * 2 * table.plane.channels
 }
 
-/// Applies the operator to each of `images`, with `pointwise` around it.
+/// Applies the operator to each of `images`, with `pointwise` around it, at least as accurately as asked for.
 ///
 /// The kernels are dispatched row by row and column by column, not the sweep as a whole: so they are compiled once, not
 /// once for each kind of `pointwise`.
 pub(crate) fn sweep<T: SimdReal>(
     isa: Isa,
     table: &Table<T>,
+    accuracy: Accuracy,
     scratch: &mut Scratch<T>,
     images: &[usize],
     pointwise: &mut impl Pointwise<T>,
@@ -68,30 +87,61 @@ pub(crate) fn sweep<T: SimdReal>(
     assert!(images.len() <= scratch.block, "a block larger than its scratch memory");
     let plane = &table.plane;
     let Scratch { block, spectrum, row, work } = scratch;
-    let column_len = *block * image_stride(table);
-    let row_at = |slot: usize, y: usize| slot * image_stride(table) + y * 2 * plane.channels;
+    let (stride, column_len) = (image_stride(table), *block * image_stride(table));
+    let row_at = |slot: usize, y: usize| slot * stride + y * 2 * plane.channels;
     for (slot, &image) in images.iter().enumerate() {
         for y in 0..plane.height {
             let at = y * row.len();
             isa.dispatch(Before { pointwise: &*pointwise, image, at, argument: row });
             let spectrum = &mut spectrum[row_at(slot, y)..];
-            isa.dispatch(ForwardRow { plane, pixels: row, spectrum, stride: column_len, work });
+            isa.dispatch(ForwardRow {
+                plane,
+                pixels: row,
+                spectrum,
+                stride: column_len,
+                work: &mut work.numbers,
+            });
         }
     }
     for (column, spectrum) in spectrum.chunks_exact_mut(column_len).enumerate() {
-        let spectrum = &mut spectrum[..images.len() * image_stride(table)];
-        for spectra in spectrum.chunks_mut(TOGETHER * image_stride(table)) {
-            isa.dispatch(Column { table, column, spectra, work });
+        for spectra in spectrum[..images.len() * stride].chunks_mut(TOGETHER * stride) {
+            isa.dispatch(ForwardColumns { table, spectra, work: &mut work.numbers });
+            multiply_columns(isa, table, accuracy, column, spectra, work);
+            isa.dispatch(InverseColumns { table, column, spectra, work: &mut work.numbers });
         }
     }
     for (slot, &image) in images.iter().enumerate() {
         for y in 0..plane.height {
-            let spectrum = &spectrum[row_at(slot, y)..];
-            isa.dispatch(InverseRow { plane, spectrum, stride: column_len, pixels: row, work });
-            let at = y * row.len();
+            let (spectrum, at) = (&spectrum[row_at(slot, y)..], y * row.len());
+            isa.dispatch(InverseRow {
+                plane,
+                spectrum,
+                stride: column_len,
+                pixels: row,
+                work: &mut work.numbers,
+            });
             isa.dispatch(After { pointwise, image, at, result: row });
         }
     }
+}
+
+/// The products at the frequencies of a column.
+fn multiply_columns<T: SimdReal>(
+    isa: Isa,
+    table: &Table<T>,
+    accuracy: Accuracy,
+    column: usize,
+    spectra: &mut [T],
+    work: &mut Work<T>,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if let (Some(tiled), Some(passes), Some(memory)) = (&table.tiled, accuracy.passes(), &mut work.tiled)
+        && let Some(spectra) = same_mut::<T, f32>(spectra)
+    {
+        let rows = table.independent_rows(column);
+        return tiled.multiply(column, rows, passes, (spectra, image_stride(table)), memory);
+    }
+    isa.dispatch(Products { table, column, spectra, work: &mut work.numbers });
 }
 
 struct Before<'a, T, P> {
@@ -178,46 +228,75 @@ impl<T: SimdReal> Vectorised<T> for InverseRow<'_, T> {
     }
 }
 
-/// One column of the spectra of a few images: transform, product at each frequency, inverse transform.
-struct Column<'a, T: SimdReal> {
+/// One column of the spectra of a few images: the transforms.
+struct ForwardColumns<'a, T: SimdReal> {
+    table: &'a Table<T>,
+    spectra: &'a mut [T],
+    work: &'a mut [T],
+}
+
+impl<T: SimdReal> Vectorised<T> for ForwardColumns<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        let Self { table, spectra, work } = self;
+        assert!(work.len() >= table.plane.scratch_len(V::N));
+        for image in spectra.chunks_exact_mut(image_stride(table)) {
+            // SAFETY: a chunk holds a column; the work memory is as long as asserted.
+            unsafe { table.plane.column::<V>(image.as_mut_ptr(), false, work.as_mut_ptr()) };
+        }
+    }
+}
+
+/// The way back; rows that are conjugates of others are filled in first.
+struct InverseColumns<'a, T: SimdReal> {
     table: &'a Table<T>,
     column: usize,
     spectra: &'a mut [T],
     work: &'a mut [T],
 }
 
-impl<T: SimdReal> Vectorised<T> for Column<'_, T> {
+impl<T: SimdReal> Vectorised<T> for InverseColumns<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
         let Self { table, column, spectra, work } = self;
         let plane = &table.plane;
-        let (c, stride) = (plane.channels, image_stride(table));
-        assert!(work.len() >= plane.scratch_len(V::N).max(RESULTS * 2 * c));
-        let rows = table.independent_rows(column);
-        for inverse in [false, true] {
-            if inverse {
-                for row in 0..rows {
-                    let matrix = table.matrix(column, row);
-                    let images = spectra.len() / stride;
-                    // SAFETY: element `row` of each image's column is within its chunk; `matrix` has `units` columns of 2c
-                    // numbers; the work memory holds the results as asserted.
-                    unsafe {
-                        let spectra =
-                            Spectra { start: spectra.as_mut_ptr().add(row * 2 * c), stride, images };
-                        multiply::<V>(matrix.as_ptr(), table.units, c, spectra, work.as_mut_ptr());
-                    }
-                }
+        assert!(work.len() >= plane.scratch_len(V::N));
+        for image in spectra.chunks_exact_mut(image_stride(table)) {
+            // A loop, not a closure: only inlined code gets the vector instructions.
+            for row in table.independent_rows(column)..plane.height {
+                mirror::<V>(image, plane.channels, plane.height - row, row);
             }
-            for image in spectra.chunks_exact_mut(stride) {
-                if inverse {
-                    // A loop, not a closure: only inlined code gets the vector instructions.
-                    for row in rows..plane.height {
-                        mirror::<V>(image, c, plane.height - row, row);
-                    }
-                }
-                // SAFETY: a chunk holds a column; the work memory is as long as asserted.
-                unsafe { plane.column::<V>(image.as_mut_ptr(), inverse, work.as_mut_ptr()) };
+            // SAFETY: a chunk holds a column; the work memory is as long as asserted.
+            unsafe { plane.column::<V>(image.as_mut_ptr(), true, work.as_mut_ptr()) };
+        }
+    }
+}
+
+/// The products at the frequencies of a column, to full accuracy.
+struct Products<'a, T: SimdReal> {
+    table: &'a Table<T>,
+    column: usize,
+    spectra: &'a mut [T],
+    work: &'a mut [T],
+}
+
+impl<T: SimdReal> Vectorised<T> for Products<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        let Self { table, column, spectra, work } = self;
+        let (c, stride) = (table.plane.channels, image_stride(table));
+        assert!(work.len() >= RESULTS * 2 * c);
+        for row in 0..table.independent_rows(column) {
+            let matrix = table.matrix(column, row);
+            let images = spectra.len() / stride;
+            // SAFETY: element `row` of each image's column is within its chunk; `matrix` has `units` columns
+            // of 2c numbers; the work memory holds the results as asserted.
+            unsafe {
+                let spectra = Spectra { start: spectra.as_mut_ptr().add(row * 2 * c), stride, images };
+                multiply::<V>(matrix.as_ptr(), table.units, c, spectra, work.as_mut_ptr());
             }
         }
     }

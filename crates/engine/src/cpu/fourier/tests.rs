@@ -4,12 +4,20 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::pixels::Pixels;
+#[cfg(target_arch = "x86_64")]
+use super::sweep::{Pointwise, Scratch, sweep};
 use super::{Adjoint, Convolution, Forward, Kernel, Memory, Operator};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::conv::Accuracy;
 use crate::cpu::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::simd::Lanes;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Block, Picard, Workspace, solve_block};
 use crate::cpu::step::FixedPointStep;
-use crate::{Activation, Form, Injection, Map, Measure, Padding, SampleReport, Scope, Stopping};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::tiles::AmxProof;
+use crate::{Activation, Form, Injection, Map, Measure, Padding, SampleReport, Scope, Start, Stopping};
 
 const ACTIVATIONS: [Activation; 8] = [
     Activation::Relu,
@@ -154,11 +162,10 @@ impl<T: SimdReal> Bench<T> {
     fn solve(&mut self, map: &Map, y: &[T], tolerance: f64) -> (Vec<T>, Vec<SampleReport>) {
         let images = y.len() / self.size.len();
         let mut step = Forward::new(self.isa, &self.operator, &mut self.memory, map, y);
-        let ones = vec![T::ONE; self.size.len()];
         for (image, state) in
             self.workspace.iterates.image.chunks_exact_mut(step.state_len()).enumerate().take(images)
         {
-            step.start(image, &ones, state);
+            step.start(image, Start::Constant(1.0), &[], state);
         }
         drive(&mut step, &mut self.workspace, y.len(), images, tolerance)
     }
@@ -324,7 +331,13 @@ fn solves_the_equations_at_real_sizes() {
 
 #[test]
 fn a_sample_has_the_same_bits_in_any_batch() {
-    let size = Size { channels: 4, height: 4, width: 6, side: 5 };
+    // Without and, where the machine has them, with matrix tiles.
+    for channels in [4, 17] {
+        check_independence(Size { channels, height: 4, width: 6, side: 5 });
+    }
+}
+
+fn check_independence(size: Size) {
     let rng = &mut ChaCha8Rng::seed_from_u64(11);
     let weights = size.weights(rng);
     let map = size.map(Activation::Tanh, Injection::Inner, 0.0);
@@ -346,6 +359,79 @@ fn a_sample_has_the_same_bits_in_any_batch() {
             assert_eq!(z, together[range.clone()]);
             assert_eq!(report[0], reports[k]);
             assert_eq!(alone.adjoint(&d[range.clone()], y, 1e-5).0, together_adjoint[range]);
+        }
+    }
+}
+
+/// Hands images to a sweep and takes the results.
+#[cfg(target_arch = "x86_64")]
+struct Images<'a> {
+    pixels: Pixels,
+    x: &'a [f32],
+    y: &'a mut [f32],
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Pointwise<f32> for Images<'_> {
+    fn before<V: Lanes<Elem = f32>>(&self, image: usize, at: usize, argument: &mut [f32]) {
+        // Padding may hold any finite number.
+        argument.fill(1e3);
+        self.pixels.zip(argument, &self.x[self.pixels.plain(image, at, argument.len())], |a, x| *a = x);
+    }
+
+    fn after<V: Lanes<Elem = f32>>(&mut self, image: usize, at: usize, result: &mut [f32]) {
+        let y = &mut self.y[self.pixels.plain(image, at, result.len())];
+        self.pixels.unzip(y, result, |y, r| *y = r);
+    }
+}
+
+/// The difference of `a` and `b`, relative to the size of `b`.
+#[cfg(target_arch = "x86_64")]
+fn relative_gap(a: &[f32], b: &[f32]) -> f64 {
+    let squares = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+    squares(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b))) / squares(&mut b.iter().map(|&b| b.into()))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn products_on_tiles_are_as_accurate_as_they_say() {
+    let isa = Isa::detect();
+    let Some(proof) = AmxProof::of(isa) else { return };
+    let sizes = [1, 16, 17, 48, 64].into_iter().flat_map(|channels| {
+        [(1, 1), (4, 6), (5, 3), (7, 2)].map(|(height, width)| Size { channels, height, width, side: 3 })
+    });
+    for size in sizes.chain([Size { channels: 48, height: 32, width: 32, side: 3 }]) {
+        let rng = &mut ChaCha8Rng::seed_from_u64(9);
+        let mut operator = Operator::<f32>::new(size.kernel());
+        operator.load(isa, &numbers(&size.weights(rng)), 0.7).expect("a monotone operator");
+        let table = &mut operator.forward;
+        // However few units there are.
+        table.tile(proof);
+        let count = 40;
+        let x: Vec<f32> = numbers(&random(rng, count * size.len()));
+        let mut scratch = Scratch::new(table, count);
+        let mut apply = |accuracy, images: &[usize]| {
+            let mut y = vec![0.0; x.len()];
+            let mut pointwise = Images { pixels: Pixels::of(table), x: &x, y: &mut y };
+            sweep(isa, table, accuracy, &mut scratch, images, &mut pointwise);
+            y
+        };
+        let everyone: Vec<usize> = (0..count).collect();
+        let exact = apply(Accuracy::Full, &everyone);
+        for (accuracy, accepted) in [(Accuracy::Coarse, 4e-3), (Accuracy::Fine, 1.2e-5)] {
+            let together = apply(accuracy, &everyone);
+            let gap = relative_gap(&together, &exact);
+            let Size { channels, height, width, .. } = size;
+            assert!(gap < accepted, "{channels} x {height} x {width}, {accuracy:?}: off by {gap}");
+            // Any number of images, at any place: the same bits.
+            for count in (1..=17).chain([32, 33]) {
+                let some: Vec<usize> = (0..count).map(|k| (k * 7 + count) % 40).collect();
+                let found = apply(accuracy, &some);
+                for image in some {
+                    let range = image * size.len()..(image + 1) * size.len();
+                    assert_eq!(found[range.clone()], together[range], "{count} images");
+                }
+            }
         }
     }
 }

@@ -12,10 +12,7 @@ use super::tiled::{self, Tiled, TiledScratch};
 use crate::cpu::buffer::Buffer;
 use crate::cpu::conv::Grade;
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::conv::{
-    Accuracy,
-    same::{is_f32, same, same_mut},
-};
+use crate::cpu::conv::same::{is_f32, same, same_mut};
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::simd::{Lanes, SimdReal, get, put};
 #[cfg(target_arch = "x86_64")]
@@ -115,15 +112,10 @@ impl<T: SimdReal> Dense<T> {
             assert!((last + 1) * depth <= states.len(), "states of {} samples expected", last + 1);
         }
         #[cfg(target_arch = "x86_64")]
-        if let (Some(tiled), Some(states)) = (&self.tiled, same::<T, f32>(states)) {
-            let passes = match scratch.grade.map_or(Accuracy::Full, |grade| grade.accuracy()) {
-                Accuracy::Coarse => Some(Passes::One),
-                Accuracy::Fine => Some(Passes::Three),
-                Accuracy::Full => None,
-            };
-            if let Some(passes) = passes {
-                return self.apply_tiled(tiled, passes, active, states, &mut scratch.tiled, emit);
-            }
+        if let (Some(tiled), Some(states)) = (&self.tiled, same::<T, f32>(states))
+            && let Some(passes) = scratch.grade.and_then(|grade| grade.accuracy().passes())
+        {
+            return self.apply_tiled(tiled, passes, active, states, &mut scratch.tiled, emit);
         }
         for group in active.chunks(GROUP) {
             self.isa.dispatch(Apply { dense: self, group, states, rows: &mut scratch.rows });

@@ -1,0 +1,220 @@
+//! The product per frequency on matrix tiles (AMX): roughly in one bf16 pass, finely in three.
+//!
+//! Rows of a left tile are images, columns of a right tile are channels of the result. A tile sums over 32
+//! numbers: the real and the imaginary parts of 16 channels. With `M = A + i B` and `x = p + i q`,
+//!
+//! `Re(M x) = [p | -q] [A; B],  Im(M x) = [q | p] [A; B]`:
+//!
+//! the images are packed twice, the second time by exchanging the halves of the first, and the matrices,
+//! which are what comes from far away, only once: as many bytes as they have in `f32`, half of them for one
+//! pass.
+//!
+//! Counting, for 48 channels: 9 tiles of a matrix, each of which meets 4 operands of 32 images; that is 10
+//! tile loads for 12 products in three passes, 5 for 4 in one. A row of a tile does not mix with the others,
+//! so an image's numbers do not depend on its company.
+
+use std::arch::x86_64::*;
+
+use rayon::prelude::*;
+
+use super::plane::Plane;
+use crate::cpu::buffer::Buffer;
+use crate::cpu::simd::SimdReal;
+use crate::cpu::tiles::{
+    AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, pack_pair, products, rest32,
+    round32, store32,
+};
+
+/// Images that are multiplied together: two tiles of real parts and two of imaginary parts of the results.
+pub(super) const IMAGES: usize = GROUP / 2 * SIDE;
+
+/// Units below which tiles would mostly be empty.
+pub(super) const SMALL: usize = SIDE;
+
+/// The matrices of a table as right operands.
+pub(super) struct TiledTable {
+    proof: AmxProof,
+    /// Tiles of 16 channels.
+    tiles: usize,
+    /// Rows of the spectrum.
+    height: usize,
+    /// `[high, low][column of the spectrum][row][tile of outputs][tile of inputs]`.
+    matrices: Vec<Tile>,
+    steps: Vec<Step>,
+}
+
+/// What a product works in; one per thread.
+pub(super) struct TiledScratch {
+    /// The images: `[16 images][for real, for imaginary parts][high, low][tile of inputs]`.
+    images: Vec<Tile>,
+    /// The results of images that do not fill a tile: as many as are multiplied together.
+    results: Buffer<f32>,
+}
+
+impl TiledTable {
+    pub fn new<T: SimdReal>(proof: AmxProof, plane: &Plane<T>) -> Self {
+        let (tiles, size) = (plane.channels / SIDE, size_of::<Tile>());
+        let frequencies = plane.columns() * plane.height;
+        Self {
+            proof,
+            tiles,
+            height: plane.height,
+            matrices: vec![Tile([0; SIDE * DEPTH]); 2 * frequencies * tiles * tiles],
+            steps: (0..tiles).map(|k| Step { own: k * size, common: k * size }).collect(),
+        }
+    }
+
+    pub fn scratch(&self) -> TiledScratch {
+        TiledScratch {
+            images: vec![Tile([0; SIDE * DEPTH]); GROUP * 2 * self.tiles],
+            results: Buffer::zeros(IMAGES * 2 * self.tiles * SIDE),
+        }
+    }
+
+    /// Splits the matrices of a table, whose units are `units`.
+    pub fn pack(&mut self, units: usize, matrices: &[f32]) {
+        let Self { proof, tiles, .. } = *self;
+        let channels = tiles * SIDE;
+        let per_column = self.height * tiles * tiles;
+        let half = self.matrices.len() / 2;
+        let (high, low) = self.matrices.split_at_mut(half);
+        let tasks = high.par_chunks_exact_mut(per_column).zip(low.par_chunks_exact_mut(per_column));
+        tasks.zip(matrices.par_chunks_exact(self.height * 2 * units * channels)).for_each(
+            |((high, low), matrices)| {
+                let operands = high.chunks_exact_mut(tiles).zip(low.chunks_exact_mut(tiles));
+                for (at, (high, low)) in operands.enumerate() {
+                    let (row, output) = (at / tiles, at % tiles * SIDE);
+                    let matrix = &matrices[row * 2 * units * channels..][..2 * units * channels];
+                    // Sixteen outputs of the real (0) or imaginary (1) parts of an input's column.
+                    let part = |input: usize, part: usize| {
+                        let column = (input * 2 + part) * channels;
+                        matrix.get(column + output..column + output + SIDE).unwrap_or_default()
+                    };
+                    for (input, (high, low)) in high.iter_mut().zip(low).enumerate() {
+                        for slot in 0..SIDE {
+                            let (half, first) = (2 * slot / SIDE, input * SIDE + 2 * slot % SIDE);
+                            pack_pair(proof, [part(first, half), part(first + 1, half)], slot, high, low);
+                        }
+                    }
+                }
+            },
+        );
+    }
+
+    /// `x <- M x` in place for the first `rows` elements of each image's column: `spectra` holds up to
+    /// [`IMAGES`] of them, `stride` numbers apart. Channels that are padding are read and must be finite.
+    pub fn multiply(
+        &self,
+        column: usize,
+        rows: usize,
+        passes: Passes,
+        (spectra, stride): (&mut [f32], usize),
+        scratch: &mut TiledScratch,
+    ) {
+        let (tiles, len) = (self.tiles, 2 * self.tiles * SIDE);
+        let images = spectra.len() / stride;
+        assert!((1..=IMAGES).contains(&images) && rows <= self.height && rows * len <= stride);
+        let session = TileSession::start(self.proof);
+        for row in 0..rows {
+            for (slot, image) in spectra.chunks_exact(stride).enumerate() {
+                let operands = &mut scratch.images[slot / SIDE * 4 * tiles..][..4 * tiles];
+                let numbers = &image[row * len..][..len];
+                // SAFETY: a machine with AMX (the proof) has AVX-512 with BW and BF16 too, see `Isa::detect`.
+                unsafe { pack_image(numbers, slot % SIDE, passes, operands) };
+            }
+            let frequency = column * self.height + row;
+            self.multiply_row(&session, frequency, passes, (spectra, stride, row * len), scratch);
+            let whole = images / SIDE * SIDE;
+            let results = scratch.results.chunks_exact(len).skip(whole);
+            for (image, results) in spectra.chunks_exact_mut(stride).skip(whole).zip(results) {
+                image[row * len..][..len].copy_from_slice(results);
+            }
+        }
+    }
+
+    /// The products of all packed images with the matrix of one frequency; results of whole tiles of images
+    /// go where these have them, `at` numbers from their beginnings, the others to the scratch memory.
+    fn multiply_row(
+        &self,
+        session: &TileSession,
+        frequency: usize,
+        passes: Passes,
+        (spectra, stride, at): (&mut [f32], usize, usize),
+        scratch: &mut TiledScratch,
+    ) {
+        let (tiles, len, size) = (self.tiles, 2 * self.tiles * SIDE, size_of::<Tile>());
+        let images = spectra.len() / stride;
+        assert!(images > 0 && at + len <= stride && scratch.results.len() == IMAGES * len);
+        assert!(scratch.images.len() == GROUP * 2 * tiles);
+        let half = self.matrices.len() / 2;
+        let matrix = &self.matrices[..half][frequency * tiles * tiles..][..tiles * tiles];
+        let (spectra, results) = (spectra.as_mut_ptr(), scratch.results.as_mut_ptr());
+        let steps = self.steps.as_ptr_range();
+        for (output, matrix) in matrix.chunks_exact(tiles).enumerate() {
+            // Sum `2 g` is the real part of the results of sixteen images, sum `2 g + 1` the imaginary part.
+            let place = |sum: usize| {
+                let (first, part) = (sum / 2 * SIDE, sum % 2 * tiles * SIDE + output * SIDE);
+                // SAFETY: within the image `first`, if the tile is full, or within the scratch memory, as
+                // asserted.
+                unsafe {
+                    if first + SIDE <= images {
+                        (spectra.add(first * stride + at + part), 4 * stride)
+                    } else {
+                        (results.add(first * len + part), 4 * len)
+                    }
+                }
+            };
+            let job = Job {
+                // Tiles without images repeat the first; their results are dropped.
+                own: std::array::from_fn(|sum| {
+                    let sum = if sum / 2 * SIDE < images { sum } else { sum % 2 };
+                    scratch.images[sum * 2 * tiles..].as_ptr().cast()
+                }),
+                common: matrix.as_ptr().cast(),
+                own_low: tiles * size,
+                common_low: half * size,
+                out: std::array::from_fn(|sum| place(sum).0),
+                out_stride: std::array::from_fn(|sum| place(sum).1),
+                steps: steps.start,
+                steps_end: steps.end,
+            };
+            // SAFETY: there is a step; operands hold `tiles` high and `tiles` low tiles from where they
+            // begin, the latter at the same place of the other half of the matrices. Sums are 16 numbers of
+            // each of 16 images or results.
+            unsafe { products(session, &job, passes, Common::Right) }
+        }
+    }
+}
+
+/// Writes an image's `p` and `q` (one after the other) to row `slot` of the operands `[p | -q]` and `[q |
+/// p]`.
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn pack_image(numbers: &[f32], slot: usize, passes: Passes, operands: &mut [Tile]) {
+    let (tiles, channels) = (operands.len() / 4, numbers.len() / 2);
+    assert!(channels == tiles * SIDE);
+    let (real, imaginary) = operands.split_at_mut(2 * tiles);
+    for tile in 0..tiles {
+        // SAFETY: sixteen channels of both parts, as asserted.
+        let (p, q) = unsafe {
+            let p = numbers.as_ptr().add(tile * SIDE);
+            (_mm512_loadu_ps(p), _mm512_loadu_ps(p.add(channels)))
+        };
+        let minus = _mm512_sub_ps(_mm512_setzero_ps(), q);
+        let high = round32(p, minus);
+        store32(high, &mut real[tile].0[slot * DEPTH..]);
+        store32(exchange(high), &mut imaginary[tile].0[slot * DEPTH..]);
+        if passes == Passes::Three {
+            let low = rest32(p, minus, high);
+            store32(low, &mut real[tiles + tile].0[slot * DEPTH..]);
+            store32(exchange(low), &mut imaginary[tiles + tile].0[slot * DEPTH..]);
+        }
+    }
+}
+
+/// `[p | -q]` to `[q | p]`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn exchange(numbers: __m512i) -> __m512i {
+    let signs_of_first_half = _mm512_zextsi256_si512(_mm256_set1_epi16(i16::MIN));
+    _mm512_xor_si512(_mm512_shuffle_i64x2::<0b01_00_11_10>(numbers, numbers), signs_of_first_half)
+}
