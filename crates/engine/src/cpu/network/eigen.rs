@@ -1,5 +1,8 @@
 //! Largest eigenvalue of a small symmetric matrix, by Lanczos with full reorthogonalisation.
 
+// Sums are counted by hand, so that they stay in registers.
+#![allow(clippy::needless_range_loop)]
+
 use super::vectorised::vectorised;
 
 /// An estimate of the largest eigenvalue: `value` is a Rayleigh quotient, some eigenvalue lies within `residual` of it.
@@ -14,6 +17,11 @@ pub(super) struct TopEigenpair {
 /// The largest eigenvalue of the symmetric `n x n` matrix to a residual of `tolerance` times the matrix's scale. The
 /// start is fixed, so the result is a function of the matrix alone.
 pub(super) fn top_eigenpair(n: usize, matrix: &[f64], tolerance: f64) -> TopEigenpair {
+    vectorised(|| lanczos(n, matrix, tolerance))
+}
+
+#[inline(always)]
+fn lanczos(n: usize, matrix: &[f64], tolerance: f64) -> TopEigenpair {
     let scale = matrix.iter().fold(0.0f64, |m, x| m.max(x.abs())) * n as f64;
     if scale == 0.0 {
         let mut vector = vec![0.0; n];
@@ -27,21 +35,22 @@ pub(super) fn top_eigenpair(n: usize, matrix: &[f64], tolerance: f64) -> TopEige
         basis.extend_from_slice(&next);
         let steps = basis.len() / n;
         let last = &basis[(steps - 1) * n..];
-        vectorised(|| multiply(n, matrix, last, &mut next));
+        multiply(n, matrix, last, &mut next);
         diagonal.push(dot(&next, last));
         // Twice is enough (Kahan and Parlett).
         for _ in 0..2 {
             for q in basis.chunks_exact(n) {
                 let overlap = dot(&next, q);
-                vectorised(|| next.iter_mut().zip(q).for_each(|(x, q)| *x -= overlap * q));
+                next.iter_mut().zip(q).for_each(|(x, q)| *x -= overlap * q);
             }
         }
         let norm = dot(&next, &next).sqrt();
         let exhausted = steps == n || norm <= 1e-14 * scale;
         if exhausted || steps.is_multiple_of(4) {
-            let (value, weights) = top_of_tridiagonal(&diagonal, &coupling, scale);
+            let enough = tolerance * scale / n as f64;
+            let (value, weights) = top_of_tridiagonal(&diagonal, &coupling, scale, 1e-4 * enough);
             let residual = norm * weights[steps - 1].abs();
-            if exhausted || residual <= tolerance * scale / n as f64 {
+            if exhausted || residual <= enough {
                 let mut vector = vec![0.0; n];
                 for (q, weight) in basis.chunks_exact(n).zip(&weights) {
                     vector.iter_mut().zip(q).for_each(|(v, q)| *v += weight * q);
@@ -68,8 +77,19 @@ fn start(n: usize) -> Vec<f64> {
     x
 }
 
+/// The inner product, as eight sums: one sum would wait for each of its additions.
+#[inline(always)]
 fn dot(x: &[f64], y: &[f64]) -> f64 {
-    x.iter().zip(y).map(|(x, y)| x * y).sum()
+    const SUMS: usize = 8;
+    let mut sums = [0.0; SUMS];
+    let (x, y) = (x.chunks_exact(SUMS), y.chunks_exact(SUMS));
+    let rest: f64 = x.remainder().iter().zip(y.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in x.zip(y) {
+        for k in 0..SUMS {
+            sums[k] += x[k] * y[k];
+        }
+    }
+    sums.iter().fold(rest, |total, sum| total + sum)
 }
 
 /// `y = A x`, column by column, which are the rows of a symmetric `A`.
@@ -83,40 +103,37 @@ fn multiply(n: usize, matrix: &[f64], x: &[f64], y: &mut [f64]) {
     }
 }
 
-/// Largest eigenvalue of a symmetric tridiagonal matrix by bisection (`x` is above it iff `x I - T` has positive pivots)
-/// and its unit eigenvector by inverse iteration from just above.
-fn top_of_tridiagonal(diagonal: &[f64], coupling: &[f64], scale: f64) -> (f64, Vec<f64>) {
-    let pivots = |x: f64| -> Option<Vec<f64>> {
-        let mut pivots: Vec<f64> = Vec::with_capacity(diagonal.len());
-        for (i, d) in diagonal.iter().enumerate() {
-            let correction = if i == 0 { 0.0 } else { coupling[i - 1] * coupling[i - 1] / pivots[i - 1] };
-            let pivot = x - d - correction;
-            if pivot <= 0.0 {
-                return None;
+/// Largest eigenvalue of a symmetric tridiagonal matrix by bisection (`x` is above it iff `x I - T` has positive pivots),
+/// from above and to within `accuracy` or rounding, and its unit eigenvector by inverse iteration from there.
+fn top_of_tridiagonal(diagonal: &[f64], coupling: &[f64], scale: f64, accuracy: f64) -> (f64, Vec<f64>) {
+    let mut pivots = vec![0.0; diagonal.len()];
+    let is_above = |x: f64, pivots: &mut [f64]| {
+        let mut correction = 0.0;
+        for (i, (pivot, d)) in pivots.iter_mut().zip(diagonal).enumerate() {
+            *pivot = x - d - correction;
+            if *pivot <= 0.0 {
+                return false;
             }
-            pivots.push(pivot);
+            correction = coupling.get(i).map_or(0.0, |c| c * c / *pivot);
         }
-        Some(pivots)
+        true
     };
     let top = diagonal.iter().fold(f64::NEG_INFINITY, |m, &d| m.max(d));
     let (mut below, mut above) = (
         top,
         top + 2.0 * coupling[..diagonal.len() - 1].iter().fold(0.0, |m: f64, &c| m.max(c)) + 1e-14 * scale,
     );
-    while above - below > 4e-16 * scale {
+    while above - below > accuracy.max(4e-16 * scale) {
         let middle = 0.5 * (below + above);
         if middle <= below || middle >= above {
             break;
         }
-        if pivots(middle).is_some() { above = middle } else { below = middle }
+        if is_above(middle, &mut pivots) { above = middle } else { below = middle }
     }
     let mut shifted = above;
-    let pivots = loop {
-        match pivots(shifted) {
-            Some(pivots) => break pivots,
-            None => shifted += 1e-15 * scale,
-        }
-    };
+    while !is_above(shifted, &mut pivots) {
+        shifted += 1e-15 * scale;
+    }
     let mut x = vec![1.0; diagonal.len()];
     for _ in 0..3 {
         // (shifted I - T) = L diag(pivots) L', L unit lower bidiagonal with entries -coupling / pivot.
