@@ -12,7 +12,7 @@ use crate::cpu::distance::Distance;
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::step::FixedPointStep;
-use crate::cpu::vector::{add_scaled, all_positive, difference, dot};
+use crate::cpu::vector::{all_positive, combine, difference, dots};
 
 /// Anderson acceleration for a block of samples, each with a history of its own.
 pub(crate) struct Anderson<T: SimdReal> {
@@ -26,6 +26,8 @@ pub(crate) struct Anderson<T: SimdReal> {
     residuals: Buffer<T>,
     /// Inner products of the residuals, `window x window` per sample.
     gram: Vec<f64>,
+    /// Those of the newest residual.
+    products: Vec<f64>,
     histories: Vec<History>,
     weights: Weights,
 }
@@ -65,6 +67,7 @@ impl<T: SimdReal> Anderson<T> {
             images: Buffer::default(),
             residuals: Buffer::default(),
             gram: Vec::new(),
+            products: Vec::new(),
             histories: Vec::new(),
             weights: Weights::default(),
         }
@@ -80,23 +83,27 @@ impl<T: SimdReal> Anderson<T> {
         at..at + self.state_len
     }
 
+    /// The first slots of a sample.
+    fn slots(&self, sample: usize, count: usize) -> std::ops::Range<usize> {
+        let at = sample * self.window * self.state_len;
+        at..at + count * self.state_len
+    }
+
     /// The next argument of a sample; true if it is a combination, false if it is the last image.
     fn propose(&mut self, sample: usize, image: &[T], argument: &mut [T]) -> bool {
         let History { count, newest, .. } = self.histories[sample];
         if count >= 2 {
             let gram = &self.gram[sample * self.window * self.window..][..self.window * self.window];
             if self.weights.solve(gram, self.window, count, self.ridge) {
+                let (weights, history) = (&self.weights.solution[..count], self.slots(sample, count));
                 argument.fill(T::ZERO);
-                for slot in 0..count {
-                    let weight = self.weights.solution[slot];
-                    let range = self.slot(sample, slot);
-                    add_scaled(self.isa, weight, &self.images[range.clone()], argument);
-                    if self.mixing != 1.0 {
-                        add_scaled(self.isa, -(1.0 - self.mixing) * weight, &self.residuals[range], argument);
-                    }
+                let mut signs = combine(self.isa, 1.0, weights, &self.images[history.clone()], argument);
+                if self.mixing != 1.0 {
+                    let back = self.mixing - 1.0;
+                    signs = combine(self.isa, back, weights, &self.residuals[history], argument);
                 }
-                let stays = !all_positive(&self.images[self.slot(sample, newest)]) || all_positive(argument);
-                if stays && argument.iter().all(|x| x.is_finite()) {
+                let stays = signs.positive || !all_positive(&self.images[self.slot(sample, newest)]);
+                if stays && signs.finite {
                     return true;
                 }
             }
@@ -112,7 +119,10 @@ impl<T: SimdReal> Anderson<T> {
         // The oldest slot serves as scratch memory for the new residual; a rejected pair empties the history anyway.
         let range = self.slot(sample, next);
         difference(self.isa, image, argument, &mut self.residuals[range.clone()]);
-        let residual = dot(self.isa, &self.residuals[range.clone()], &self.residuals[range.clone()]);
+        let count = (history.count + 1).min(self.window);
+        let (newest, all) = (&self.residuals[range.clone()], &self.residuals[self.slots(sample, count)]);
+        dots(self.isa, newest, all, &mut self.products[..count]);
+        let residual = self.products[next];
         if history.accelerated && !(residual < history.residual) {
             let newest = self.slot(sample, history.newest);
             image.copy_from_slice(&self.images[newest.clone()]);
@@ -125,13 +135,8 @@ impl<T: SimdReal> Anderson<T> {
             return;
         }
         self.images[range.clone()].copy_from_slice(image);
-        let count = (history.count + 1).min(self.window);
-        for slot in 0..count {
-            let product = match slot {
-                _ if slot == next => residual,
-                _ => dot(self.isa, &self.residuals[range.clone()], &self.residuals[self.slot(sample, slot)]),
-            };
-            let gram = &mut self.gram[sample * self.window * self.window..][..self.window * self.window];
+        let gram = &mut self.gram[sample * self.window * self.window..][..self.window * self.window];
+        for (slot, &product) in self.products[..count].iter().enumerate() {
             gram[next * self.window + slot] = product;
             gram[slot * self.window + next] = product;
         }
@@ -146,6 +151,7 @@ impl<T: SimdReal> Method<T> for Anderson<T> {
         self.images.reserve_zeros(samples * self.window * state_len);
         self.residuals.reserve_zeros(samples * self.window * state_len);
         self.gram.resize(self.gram.len().max(samples * self.window * self.window), 0.0);
+        self.products.resize(self.products.len().max(self.window), 0.0);
         self.histories.clear();
         self.histories.resize(samples, History::NONE);
         self.weights.reserve(self.window);
