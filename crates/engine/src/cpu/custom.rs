@@ -100,7 +100,7 @@ impl<T: SimdReal> Cpu<T> {
         solver: &Solver,
         stopping: &Stopping,
         len: usize,
-        jobs: impl Iterator<Item = (S, &'a mut [T], &'a mut [SampleReport])> + Send,
+        jobs: impl DoubleEndedIterator<Item = (S, &'a mut [T], &'a mut [SampleReport])> + Send,
         start: impl Fn(&S, &mut [T], &[T]) + Sync,
     ) {
         let worker = || {

@@ -223,7 +223,7 @@ impl<T: SimdReal> Cpu<T> {
         lockstep: &'a mut Vec<Worker<T>>,
         common: Common<'a, T>,
         stopping: &Stopping,
-        blocks: impl Iterator<Item = Job<'a, T>> + Send,
+        blocks: impl DoubleEndedIterator<Item = Job<'a, T>> + Send,
     ) {
         if stopping.scope == Scope::PerSample {
             self.share(workers, blocks, |worker, Job { inputs, answers, reports }| {

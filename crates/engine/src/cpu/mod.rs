@@ -118,7 +118,7 @@ impl<T: SimdReal> Cpu<T> {
     pub(crate) fn share<W: Send, I: Send>(
         &self,
         workers: &mut [W],
-        queue: impl Iterator<Item = I> + Send,
+        queue: impl DoubleEndedIterator<Item = I> + Send,
         work: impl Fn(&mut W, I) + Sync,
     ) {
         self.team.share(workers, queue, work);

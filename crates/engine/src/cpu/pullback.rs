@@ -4,6 +4,7 @@ use crate::cpu::Cpu;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::linear::{Linear, LinearScratch, OuterProducts, outer_products};
 use crate::cpu::packed::Packed;
+use crate::cpu::parts::Parts;
 use crate::cpu::plan::{AdjointParts, CpuPlan, Worker};
 use crate::cpu::simd::SimdReal;
 use crate::{Form, Injection, Operator};
@@ -30,19 +31,20 @@ impl<'a, T> Cotangents<'a, T> {
         samples: usize,
         state: usize,
         injection: usize,
-    ) -> impl Iterator<Item = Cotangents<'a, T>> {
-        let mut gz = self.gz.map(|gz| gz.chunks_mut(samples * state));
+    ) -> impl DoubleEndedIterator<Item = Cotangents<'a, T>> + ExactSizeIterator {
+        // By number, not by turns: the groups may be taken from either end.
+        let gz = self.gz.map(Parts::new);
         self.z
             .chunks(samples * state)
             .zip(self.y.chunks(samples * injection))
             .zip(self.g.chunks(samples * state))
             .zip(self.gy.chunks_mut(samples * injection))
-            .map(move |(((z, y), g), gy)| Cotangents {
-                z,
-                y,
-                g,
-                gy,
-                gz: gz.as_mut().and_then(Iterator::next),
+            .enumerate()
+            .map(move |(k, (((z, y), g), gy))| {
+                let start = k * samples * state;
+                // SAFETY: groups do not overlap, and each is made once.
+                let gz = gz.as_ref().map(|gz| unsafe { gz.take(start..start + z.len()) });
+                Cotangents { z, y, g, gz, gy }
             })
     }
 }

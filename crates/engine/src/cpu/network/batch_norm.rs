@@ -62,6 +62,15 @@ pub(super) fn train<T: Real>(team: &Team, shape: NormPoolShape, x: &[T], norm: N
             for (xhat, y) in normalised.chunks_exact_mut(pooled).zip(y.chunks_exact_mut(pooled)) {
                 let constants = norm.batch_mean.iter().zip(&*norm.batch_inverse_deviation);
                 let constants = constants.zip(norm.scale.iter().zip(norm.offset));
+                if cells == 1 {
+                    // Without inner loops of one number, which would not become vectors.
+                    let numbers = xhat.iter_mut().zip(y);
+                    for ((xhat, y), ((&mean, &inverse), (&scale, &offset))) in numbers.zip(constants) {
+                        *xhat = (*xhat - mean) * inverse;
+                        *y = *xhat * scale + offset;
+                    }
+                    continue;
+                }
                 let images = xhat.chunks_exact_mut(cells).zip(y.chunks_exact_mut(cells));
                 for ((xhat, y), ((&mean, &inverse), (&scale, &offset))) in images.zip(constants) {
                     for (xhat, y) in xhat.iter_mut().zip(y) {
@@ -93,6 +102,13 @@ pub(super) fn eval<T: Real>(
                 for (x, y) in x.chunks_exact(image).zip(y.chunks_exact_mut(pooled)) {
                     pool(shape, x, y);
                     let constants = mean.iter().zip(inverse).zip(scale.iter().zip(offset));
+                    if cells == 1 {
+                        // As above.
+                        for (y, ((&mean, &inverse), (&scale, &offset))) in y.iter_mut().zip(constants) {
+                            *y = (*y - mean) * inverse * scale + offset;
+                        }
+                        continue;
+                    }
                     for (y, ((&mean, &inverse), (&scale, &offset))) in
                         y.chunks_exact_mut(cells).zip(constants)
                     {
