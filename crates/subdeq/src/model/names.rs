@@ -12,9 +12,6 @@ const OTHERS: [&str; 3] = ["node-relu", "node-tanh", "explicit-tanh"];
 const ODE_TOLERANCE: f64 = 1e-3;
 /// Applications of the map after which a solve is given up.
 const MAX_ITERATIONS: usize = 100;
-/// The same in the published program. Its layers with weights of both signs can stop converging as they learn; beyond this
-/// limit such a training would only take longer.
-const PUBLISHED_ITERATIONS: usize = 30;
 
 impl Core {
     /// The names that [`Core::named`] understands.
@@ -54,8 +51,7 @@ impl Core {
         }
         let architecture = Architecture::named(name, layout)?;
         let solver = usual_solver(&architecture);
-        let most = if name.starts_with("subdeq-") { PUBLISHED_ITERATIONS } else { MAX_ITERATIONS };
-        let stopping = Stopping::relative(1e-3).max_iterations(most);
+        let stopping = Stopping::relative(1e-3).max_iterations(MAX_ITERATIONS);
         let adjoint = Some(Adjoint::Implicit { solver, stopping });
         Ok(Self::Equilibrium { architecture, solver: Some(solver), stopping, adjoint })
     }
