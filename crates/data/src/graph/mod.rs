@@ -98,6 +98,16 @@ pub const GRAPH_NAMES: &[&str] = &[
     "planetoid-pubmed",
 ];
 
+/// Where the files of a graph known by name are, below a data folder.
+///
+/// ```
+/// assert_eq!(subdeq_data::graph::folder_of("dblp"), "graphs/dblp");
+/// assert_eq!(subdeq_data::graph::folder_of("planetoid-cora"), "planetoid");
+/// ```
+pub fn folder_of(name: &str) -> String {
+    if name.starts_with("planetoid-") { "planetoid".to_owned() } else { format!("graphs/{name}") }
+}
+
 impl GraphDataset {
     /// Loads a graph by name (see [`GRAPH_NAMES`]) or from a folder. `data_dir` is the user's `--data-dir`.
     pub fn load(name: &str, data_dir: Option<&Path>) -> Result<Self> {
@@ -111,10 +121,10 @@ impl GraphDataset {
         }
         if let Some(planetoid_name) = name.strip_prefix("planetoid-").filter(|_| GRAPH_NAMES.contains(&name))
         {
-            return planetoid::load(&data_dir::find("planetoid", data_dir)?, planetoid_name);
+            return planetoid::load(&data_dir::find(&folder_of(name), data_dir)?, planetoid_name);
         }
         if GRAPH_NAMES.contains(&name) {
-            let folder = data_dir::find(&format!("graphs/{name}"), data_dir)?;
+            let folder = data_dir::find(&folder_of(name), data_dir)?;
             return Self::from_folder(&folder, name, multiplicity);
         }
         let folder = Path::new(name);

@@ -66,9 +66,7 @@ impl Cpu<f32> {
     /// Bytes per second when every thread reads memory of its own, `times` times over.
     fn read_rate(&self, isa: Isa, bytes: usize, times: usize) -> f64 {
         let numbers = bytes / size_of::<f32>();
-        let mut memory = vec![Buffer::<f32>::default(); self.threads()];
-        memory.iter_mut().for_each(|buffer| buffer.reserve_zeros(numbers));
-        let memory = &memory;
+        let memory = &vec![Buffer::<f32>::zeros(numbers); self.threads()];
         self.rate(|| {
             let own = &memory[rayon::current_thread_index().unwrap_or(0)];
             for _ in 0..times {

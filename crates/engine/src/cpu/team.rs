@@ -8,7 +8,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// For how long a helper looks out for the next piece before it sleeps.
@@ -111,9 +111,9 @@ impl Team {
         if self.helpers.is_empty() || queue.size_hint().1.is_some_and(|most| most <= 1) {
             return queue.for_each(work);
         }
-        let (queue, caller) = (Mutex::new(queue), here());
+        let (queue, caller) = (Mutex::new(queue), thread::current().id());
         self.run(&|| {
-            let end = if here() == caller { End::Front } else { End::Back };
+            let end = if thread::current().id() == caller { End::Front } else { End::Back };
             while let Some(item) = take(&queue, end) {
                 work(item);
             }
@@ -131,9 +131,10 @@ impl Team {
         if let (true, Some(worker)) = (alone, workers.first_mut()) {
             return queue.for_each(|item| work(worker, item));
         }
-        let (queue, workers, caller) = (Mutex::new(queue), Mutex::new(workers.iter_mut()), here());
+        let (queue, workers, caller) =
+            (Mutex::new(queue), Mutex::new(workers.iter_mut()), thread::current().id());
         self.run(&|| {
-            let end = if here() == caller { End::Front } else { End::Back };
+            let end = if thread::current().id() == caller { End::Front } else { End::Back };
             let Some(worker) = take(&workers, end) else { return };
             while let Some(item) = take(&queue, end) {
                 work(worker, item);
@@ -156,12 +157,6 @@ fn take<I>(queue: &Mutex<impl DoubleEndedIterator<Item = I>>, end: End) -> Optio
         End::Front => queue.next(),
         End::Back => queue.next_back(),
     }
-}
-
-/// What tells this thread from the others.
-fn here() -> usize {
-    thread_local!(static PLACE: u8 = const { 0 });
-    PLACE.with(|place| std::ptr::from_ref(place).addr())
 }
 
 impl Drop for Team {

@@ -1,25 +1,17 @@
 //! The graphs among the data sets.
 
-use std::path::{Path, PathBuf};
-
 use serde_json::json;
-use subdeq_data::data_dir::candidates;
-use subdeq_data::graph::{GRAPH_NAMES, GraphDataset};
+use subdeq_data::graph::{GRAPH_NAMES, GraphDataset, folder_of};
 
+use super::found;
 use crate::failure::Failure;
 use crate::options::{DataDir, Output};
-
-/// Where the files of a graph would be, below a data folder.
-fn folder_of(name: &str) -> PathBuf {
-    if name.starts_with("planetoid-") { "planetoid".into() } else { Path::new("graphs").join(name) }
-}
 
 /// Says which graphs are known and where they were found.
 pub fn list(data_dir: &DataDir, output: Output) {
     for &name in GRAPH_NAMES {
         let embedded = name == "karate";
-        let places = candidates(data_dir.path()).into_iter().map(|root| root.join(folder_of(name)));
-        let place = places.into_iter().find(|path| path.is_dir());
+        let place = found(&folder_of(name), data_dir);
         let about = match name {
             "karate" => "Zachary's karate club, a graph",
             _ if name.starts_with("planetoid-") => "a graph, Planetoid's files",
@@ -33,7 +25,7 @@ pub fn list(data_dir: &DataDir, output: Output) {
         let state = match place {
             _ if embedded => "inside the program".to_owned(),
             Some(path) => path.display().to_string(),
-            None => format!("not here; it would be in {}/", folder_of(name).display()),
+            None => format!("not here; it would be in {}/", folder_of(name)),
         };
         println!("{name:14} {about:44} {state}");
     }
