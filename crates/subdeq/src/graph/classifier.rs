@@ -55,9 +55,10 @@ impl GraphClassifier {
     pub fn predict(&self, problem: &GraphProblem, threads: usize) -> Result<Prediction> {
         let mut passes = Passes::new(&self.model, problem, self.weights.hidden.channels(), threads)?;
         let report = passes.forward(problem, &self.weights, None)?;
+        let nodes = || (0..problem.nodes() as u32).map(|node| passes.state().row(problem.row(node)));
         Ok(Prediction {
-            classes: (0..problem.nodes()).map(|node| largest(passes.state().row(node))).collect(),
-            state: passes.state().to_rows(),
+            classes: nodes().map(largest).collect(),
+            state: nodes().flatten().copied().collect(),
             smallest_injection: smallest(&passes.injection),
             report,
         })

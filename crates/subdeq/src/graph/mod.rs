@@ -31,6 +31,7 @@ mod config;
 mod convergence;
 mod evaluation;
 mod model;
+mod order;
 mod problem;
 mod run;
 #[cfg(test)]

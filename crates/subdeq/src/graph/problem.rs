@@ -4,15 +4,24 @@ use subdeq_engine::Cpu;
 use subdeq_engine::cpu::graph::{Adjacency, Features};
 
 use super::Csr;
+use super::order::{renumbered, rows_moved, rows_of_nodes};
 use crate::{Error, Result};
 
 /// A graph, ready to train on; many runs can share one.
+///
+/// The rows of large graphs are kept in an order in which neighbours lie near each other, since every iteration gathers
+/// neighbours' rows. Nodes keep their numbers in everything that is asked or answered.
 #[derive(Clone, Debug)]
 pub struct GraphProblem {
+    /// In the order of the rows.
     pub(super) adjacency: Adjacency<f32>,
+    /// In the order of the rows.
     pub(super) features: Features<f32>,
+    /// In the order of the nodes.
     pub(super) labels: Vec<u32>,
     pub(super) classes: usize,
+    /// The row of each node.
+    rows: Vec<u32>,
 }
 
 impl GraphProblem {
@@ -39,8 +48,20 @@ impl GraphProblem {
                 labels[node]
             )));
         }
-        let adjacency = Adjacency::new(&Cpu::new(0)?, adjacency)?;
-        Ok(Self { adjacency, features: Features::new(features)?, labels, classes })
+        let cpu = Cpu::new(0)?;
+        let mut adjacency = Adjacency::new(&cpu, adjacency)?;
+        let mut features = Features::new(features)?;
+        let rows = rows_of_nodes(adjacency.matrix());
+        if !rows.is_sorted() {
+            adjacency = Adjacency::new(&cpu, renumbered(adjacency.matrix(), &rows))?;
+            features = Features::new(rows_moved(features.matrix(), &rows))?;
+        }
+        Ok(Self { adjacency, features, labels, classes, rows })
+    }
+
+    /// The row of a node in the matrices of this problem.
+    pub(super) fn row(&self, node: u32) -> usize {
+        self.rows[node as usize] as usize
     }
 
     /// Number of nodes.
@@ -61,13 +82,13 @@ impl GraphProblem {
         &self.labels
     }
 
-    /// The matrix of the propagation.
+    /// The matrix of the propagation, in the order in which rows are kept.
     #[must_use]
     pub fn adjacency(&self) -> &Csr<f32> {
         self.adjacency.matrix()
     }
 
-    /// The features.
+    /// The features, in the order in which rows are kept.
     #[must_use]
     pub fn features(&self) -> &Csr<f32> {
         self.features.matrix()

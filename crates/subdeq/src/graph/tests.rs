@@ -178,3 +178,43 @@ fn bad_input_is_refused_with_a_sentence() {
     assert!(refused(&split, &linear).contains("norm above one"));
     assert!(GraphModel::paper("appnp", 1.0).is_err() && GraphModel::paper("gcn", 0.1).is_err());
 }
+
+/// Large graphs are kept in another order inside; nobody outside may notice.
+#[test]
+fn nodes_of_a_large_graph_keep_their_numbers() {
+    const NODES: usize = 40_000;
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    let links: Vec<(u32, u32)> =
+        (0..3 * NODES as u32).map(|k| (k % NODES as u32, rng.random_range(0..NODES as u32))).collect();
+    // The same graph with every node's number taken for another: 7919 has no factor in common with 40,000.
+    let renamed = |node: u32| (u64::from(node) * 7919 % NODES as u64) as u32;
+    let mut originals = vec![0; NODES];
+    (0..NODES as u32).for_each(|node| originals[renamed(node) as usize] = node);
+    let problem = |edges: &[(u32, u32)], original: &dyn Fn(u32) -> u32| {
+        let nodes = || (0..NODES as u32).map(original);
+        let features = Csr {
+            rows: NODES,
+            cols: 10,
+            starts: (0..=NODES).collect(),
+            columns: nodes().map(|node| node % 10).collect(),
+            values: nodes().map(|node| (node % 17) as f32 / 8.0).collect(),
+        };
+        let labels = nodes().map(|node| node % 3).collect();
+        GraphProblem::new(normalised_adjacency(NODES, edges).unwrap(), features, labels, 3).unwrap()
+    };
+    let first = problem(&links, &|node| node);
+    let links: Vec<(u32, u32)> = links.iter().map(|&(i, j)| (renamed(i), renamed(j))).collect();
+    let second = problem(&links, &|node| originals[node as usize]);
+
+    let split = GraphSplit { train: vec![0, 1, 2], validation: vec![3, 4], test: vec![5] };
+    let config = GraphConfig::new(GraphModel::paper("appnp-tanh", 0.1).unwrap());
+    let classifier = GraphTrainer::new(&first, &split, &config).unwrap().classifier();
+    let (one, two) = (classifier.predict(&first, 2).unwrap(), classifier.predict(&second, 1).unwrap());
+    for node in 0..NODES {
+        let other = renamed(node as u32) as usize;
+        assert_eq!(first.labels()[node], second.labels()[other]);
+        for (a, b) in one.state[3 * node..][..3].iter().zip(&two.state[3 * other..][..3]) {
+            assert!((a - b).abs() <= 2e-6 * a.abs(), "node {node}: {a} and {b}");
+        }
+    }
+}

@@ -206,7 +206,7 @@ impl<'a> GraphTrainer<'a> {
     pub fn validation_loss(&self) -> f64 {
         let share = 1.0 / self.split.validation.len() as f64;
         let loss = |&node: &u32| {
-            let (state, label) = (self.passes.state().row(node as usize), self.problem.labels[node as usize]);
+            let (state, label) = labelled(self.problem, self.passes.state(), node);
             share * Softmax::of(state).surprise(label as usize)
         };
         self.split.validation.iter().map(loss).sum()
@@ -233,7 +233,8 @@ impl<'a> GraphTrainer<'a> {
     /// How many of the nodes are classified rightly.
     fn right(&self, nodes: &[u32]) -> usize {
         let right = |&&node: &&u32| {
-            largest(self.passes.state().row(node as usize)) == self.problem.labels[node as usize]
+            let (state, label) = labelled(self.problem, self.passes.state(), node);
+            largest(state) == label
         };
         nodes.iter().filter(right).count()
     }
@@ -243,8 +244,7 @@ impl<'a> GraphTrainer<'a> {
         let Self { problem, config, passes, weights, gradient, .. } = self;
         let dropout = step_dropout(config, number);
         let solve = passes.forward(problem, weights, Some(dropout))?;
-        let loss =
-            cross_entropy(passes.state(), &problem.labels, &self.split.train, &mut self.state_gradient);
+        let loss = cross_entropy(problem, passes.state(), &self.split.train, &mut self.state_gradient);
         let adjoint = passes.backward(problem, weights, Some(dropout), &self.state_gradient, gradient)?;
         let penalty = config.penalty as f32;
         let mut squares = 0.0;
@@ -367,19 +367,25 @@ impl<'a> Softmax<'a> {
     }
 }
 
+/// What a node has in the state, and its class.
+fn labelled<'a>(problem: &GraphProblem, state: &'a NodeMatrix<f32>, node: u32) -> (&'a [f32], u32) {
+    (state.row(problem.row(node)), problem.labels[node as usize])
+}
+
 /// Mean of `-ln softmax(Z)[label]` over `nodes`, and its gradient for their rows.
 fn cross_entropy(
+    problem: &GraphProblem,
     state: &NodeMatrix<f32>,
-    labels: &[u32],
     nodes: &[u32],
     gradient: &mut NodeMatrix<f32>,
 ) -> f64 {
     let share = 1.0 / nodes.len() as f64;
     let mut loss = 0.0;
     for &node in nodes {
-        let (row, label) = (Softmax::of(state.row(node as usize)), labels[node as usize] as usize);
+        let (row, label) = labelled(problem, state, node);
+        let (row, label) = (Softmax::of(row), label as usize);
         loss += share * row.surprise(label);
-        for (class, g) in gradient.row_mut(node as usize).iter_mut().enumerate() {
+        for (class, g) in gradient.row_mut(problem.row(node)).iter_mut().enumerate() {
             *g = (share * (row.probability(class) - f64::from(u8::from(class == label)))) as f32;
         }
     }
