@@ -20,7 +20,7 @@ use crate::{EngineError, Injection, Map, Measure, Operator, Result, Solver, Star
 /// Most samples of a dense block: weights are reused over them, and their states stay in cache.
 const DENSE_BLOCK: usize = 64;
 /// Images of a block in the frequency domain: the matrices per frequency are reused over them.
-const FOURIER_BLOCK: usize = 32;
+const FOURIER_BLOCK: usize = 16;
 
 /// A plan of the CPU: packed weights and scratch memory of one map.
 ///

@@ -1,16 +1,17 @@
 //! Softmax and cross-entropy.
 
-use crate::Real;
+use crate::cpu::isa::{Isa, Vectorised};
+use crate::cpu::simd::{Lanes, SimdReal, for_vectors, get, put};
 use crate::network::CrossEntropy;
 
 /// Mean loss and hits of a batch; `gradient` becomes the gradient of the mean loss for the logits.
-pub(super) fn cross_entropy<T: Real>(
+pub(super) fn cross_entropy<T: SimdReal>(
+    isa: Isa,
     classes: usize,
     logits: &[T],
     labels: &[u32],
     gradient: &mut [T],
 ) -> CrossEntropy {
-    let weight = T::from_f64(1.0 / labels.len() as f64);
     let mut loss = 0.0;
     let mut correct = 0;
     for ((logits, gradient), &label) in
@@ -25,18 +26,32 @@ pub(super) fn cross_entropy<T: Real>(
         }
         correct += usize::from(best == label && logits[best].is_finite());
         let top = logits[best];
+        gradient.iter_mut().zip(logits).for_each(|(g, &x)| *g = x - top);
+        loss -= gradient[label].to_f64();
+    }
+    // All samples at once: few classes would leave most of a vector empty.
+    isa.dispatch(Exponentials(&mut gradient[..labels.len() * classes]));
+    let weight = T::from_f64(1.0 / labels.len() as f64);
+    for (gradient, &label) in gradient.chunks_exact_mut(classes).zip(labels) {
         let mut sum = T::ZERO;
-        for (g, &x) in gradient.iter_mut().zip(logits) {
-            *g = (x - top).exp();
-            sum += *g;
-        }
-        for g in gradient.iter_mut() {
-            *g = *g / sum * weight;
-        }
-        gradient[label] -= weight;
-        loss += (top - logits[label]).to_f64() + sum.to_f64().ln();
+        gradient.iter().for_each(|&g| sum += g);
+        loss += sum.to_f64().ln();
+        let scale = weight / sum;
+        gradient.iter_mut().for_each(|g| *g *= scale);
+        gradient[label as usize] -= weight;
     }
     CrossEntropy { loss: loss / labels.len() as f64, correct }
+}
+
+/// `x <- e^x`.
+struct Exponentials<'a, T>(&'a mut [T]);
+
+impl<T: SimdReal> Vectorised<T> for Exponentials<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        for_vectors!(V, self.0.len(), |at, count| put(get::<V>(self.0, at, count).exp(), self.0, at, count));
+    }
 }
 
 #[cfg(test)]
@@ -47,7 +62,7 @@ mod tests {
     #[test]
     fn by_hand() {
         let mut gradient = [0.0; 4];
-        let found = cross_entropy(2, &[0.0, 3f64.ln(), 1e4, -1e4], &[0, 0], &mut gradient);
+        let found = cross_entropy(Isa::detect(), 2, &[0.0, 3f64.ln(), 1e4, -1e4], &[0, 0], &mut gradient);
         assert!((found.loss - 4f64.ln() / 2.0).abs() < 1e-15, "{found:?}");
         assert_eq!(found.correct, 1);
         for (g, expected) in gradient.iter().zip([-0.375, 0.375, 0.0, 0.0]) {
@@ -57,15 +72,36 @@ mod tests {
 
     #[test]
     fn gradient_equals_finite_differences() {
-        let (logits, labels) = (random(12, 1), [3, 0, 1]);
+        let (isa, logits, labels) = (Isa::detect(), random(12, 1), [3, 0, 1]);
         let mut gradient = vec![0.0; 12];
-        cross_entropy(4, &logits, &labels, &mut gradient);
-        assert_gradient(&logits, &gradient, |logits| cross_entropy(4, logits, &labels, &mut [0.0; 12]).loss);
+        cross_entropy(isa, 4, &logits, &labels, &mut gradient);
+        assert_gradient(&logits, &gradient, |logits| {
+            cross_entropy(isa, 4, logits, &labels, &mut [0.0; 12]).loss
+        });
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_gradient() {
+        let logits: Vec<f32> = random(70, 3).iter().map(|&x| 20.0 * x as f32).collect();
+        let labels = [3, 0, 1, 9, 2, 2, 5];
+        let exact: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
+        let mut expected = vec![0.0; 70];
+        let loss = cross_entropy(Isa::PORTABLE, 10, &exact, &labels, &mut expected).loss;
+        for isa in Isa::available() {
+            let mut gradient = vec![0.0; 70];
+            let found = cross_entropy(isa, 10, &logits, &labels, &mut gradient);
+            assert!((found.loss - loss).abs() <= 1e-6 * loss, "{isa:?}: {} but {loss}", found.loss);
+            for (g, expected) in gradient.iter().zip(&expected) {
+                assert!((f64::from(*g) - expected).abs() <= 1e-7, "{isa:?}: {g} but {expected}");
+            }
+        }
     }
 
     #[test]
     fn a_logit_that_is_not_a_number_is_no_hit() {
-        let found = cross_entropy(2, &[f64::NAN, 1.0], &[0], &mut [0.0; 2]);
+        let found = cross_entropy(Isa::detect(), 2, &[f64::NAN, 1.0], &[0], &mut [0.0; 2]);
         assert!(found.loss.is_nan() && found.correct == 0);
+        let found = cross_entropy(Isa::detect(), 2, &[1.0, f32::NAN], &[0], &mut [0.0; 2]);
+        assert!(found.loss.is_nan(), "{found:?}");
     }
 }

@@ -326,7 +326,7 @@ where
         let len = labels.len() * classes;
         let (logits, gradient) =
             (part("the logits", logits, len)?, part_mut("the logit gradient", gradient, len)?);
-        Ok(cross_entropy::cross_entropy(classes, logits, labels, gradient))
+        Ok(cross_entropy::cross_entropy(self.isa, classes, logits, labels, gradient))
     }
 
     fn dropout(&self, len: usize, rate: f64, seed: u64, stream: u64, x: &mut Buffer<T>) -> Result<()> {
