@@ -120,8 +120,8 @@ impl<T: SimdReal> Vectorised<T> for AllFinite<'_, T> {
         let mut witnesses = [V::zero(); 4];
         let whole = self.0.len() - self.0.len() % (4 * V::N);
         for at in (0..whole).step_by(4 * V::N) {
-            for k in 0..4 {
-                witnesses[k] = V::load(&self.0[at + k * V::N..]).fma(V::zero(), witnesses[k]);
+            for (k, witness) in witnesses.iter_mut().enumerate() {
+                *witness = V::load(&self.0[at + k * V::N..]).fma(V::zero(), *witness);
             }
         }
         for_vectors!(V, self.0.len() - whole, |at, count| {
