@@ -8,6 +8,7 @@ use crate::cifar;
 use crate::csv::Table;
 use crate::data_dir;
 use crate::error::{DataError, GET_AGAIN, Place, Result};
+use crate::graph::GRAPH_NAMES;
 use crate::idx;
 use crate::image_folder;
 use crate::images::ImageSet;
@@ -142,7 +143,11 @@ impl ImageDataset {
         let names: Vec<&str> = PROTOCOLS.iter().map(|p| p.name).collect();
         Err(DataError::request(
             format!("'{name}' is neither a known data set nor a folder"),
-            format!("use one of {} or the path of a folder", names.join(", ")),
+            format!(
+                "use one of {} or the path of a folder (graphs are {})",
+                names.join(", "),
+                GRAPH_NAMES.join(", ")
+            ),
         ))
     }
 

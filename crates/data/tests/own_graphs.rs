@@ -33,6 +33,9 @@ fn edge_list_with_dense_features() {
     assert!(error.contains("4 rows of features but 3 labels"), "{error}");
     fs::write(dir.path().join("labels.txt"), "").unwrap();
     assert!(load(dir.path()).unwrap_err().to_string().contains("no nodes"));
+    fs::remove_file(dir.path().join("labels.txt")).unwrap();
+    let error = load(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("labels.txt") && error.contains("one class per line and node, from 0"), "{error}");
 }
 
 #[test]

@@ -283,9 +283,7 @@ fn hypergraph_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> R
         None => file_like(folder, "node-labels-", ".txt")?,
     };
     let Some(label_file) = label_file else {
-        let searched = vec![folder.join("node-labels-NAME.txt")];
-        let remedy = "write one class per line, from 1".to_owned();
-        return Err(DataError::Missing { what: "label file".to_owned(), searched, remedy });
+        return Err(no_labels(folder.join("node-labels-NAME.txt"), 1));
     };
     let labels = labels(&label_file, 1)?;
     let name = path.display().to_string();
@@ -295,8 +293,17 @@ fn hypergraph_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> R
     Ok(GraphParts { edges, multiplicity, features: features(folder)?, labels, classes: None, given })
 }
 
+fn no_labels(file: PathBuf, first: u32) -> DataError {
+    let remedy = format!("write it: one class per line and node, from {first}");
+    DataError::Missing { what: "label file".to_owned(), searched: vec![file], remedy }
+}
+
 fn edge_list_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> Result<GraphParts> {
-    let labels = labels(&folder.join("labels.txt"), 0)?;
+    let label_file = folder.join("labels.txt");
+    if !label_file.exists() {
+        return Err(no_labels(label_file, 0));
+    }
+    let labels = labels(&label_file, 0)?;
     let edges = edge_list::parse(&text(path)?, &path.display().to_string())?;
     let given = given_splits(&folder.join("splits.json"), labels.len())?;
     Ok(GraphParts { edges, multiplicity, features: features(folder)?, labels, classes: None, given })

@@ -18,6 +18,9 @@ use crate::{EngineError, Result};
 
 /// Chunks of images whose weight gradients are summed one after the other.
 const CHUNKS: usize = 16;
+/// Input channels (of grey or coloured images, say) below which plain sums are faster: tiles, which channels fill, would be
+/// empty for the most part.
+const FEW_CHANNELS: usize = 8;
 
 /// `y = conv(x, weights) + bias`, cut off at zero if `relu`; `x` holds `batch` images of the shape's input channels.
 #[allow(clippy::too_many_arguments)] // sizes, three inputs, an option, one output
@@ -82,7 +85,11 @@ pub fn weight_gradient<T: SimdReal>(
     if batch == 0 || shape.pixels() == 0 {
         return Ok(());
     }
-    let gradient = WeightGradient::new::<T>(isa, *shape);
+    let gradient = if shape.in_channels < FEW_CHANNELS {
+        WeightGradient::by_sums(isa, *shape)
+    } else {
+        WeightGradient::new::<T>(isa, *shape)
+    };
     let (weight_sums, bias_sums) = (gradient.packed_len(), shape.out_channels);
     let chunk = batch.div_ceil(CHUNKS);
     workspace::with(|partial: &mut Buffer<T>| {
@@ -123,12 +130,13 @@ fn convolve<T: SimdReal>(
     if y.is_empty() || x.is_empty() {
         return;
     }
+    let accuracy = if shape.in_channels < FEW_CHANNELS { Accuracy::Full } else { Accuracy::Fine };
     let mut convolution = Convolution::new(isa, geometry);
     convolution.pack(stencil);
     y.par_chunks_mut(shape.output_len()).zip(x.par_chunks(shape.input_len())).for_each(|(y, x)| {
         workspace::with(|(scratch, band): &mut (Scratch<T>, Buffer<T>)| {
             band.reserve_zeros(convolution.band_len());
-            convolution.bands(x, (Accuracy::Fine, Series::Alone), scratch, band, |first, band| {
+            convolution.bands(x, (accuracy, Series::Alone), scratch, band, |first, band| {
                 finish(band);
                 y[geometry.output_rows(first)..][..band.len()].copy_from_slice(band);
             });

@@ -61,6 +61,16 @@ impl WeightGradient {
         }
     }
 
+    /// Plain sums.
+    pub fn by_sums(isa: Isa, shape: Shape) -> Self {
+        Self {
+            shape,
+            isa,
+            #[cfg(target_arch = "x86_64")]
+            tiles: None,
+        }
+    }
+
     /// Numbers in a packed gradient.
     pub fn packed_len(&self) -> usize {
         #[cfg(target_arch = "x86_64")]

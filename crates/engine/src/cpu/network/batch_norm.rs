@@ -55,31 +55,40 @@ pub(super) fn train<T: Real>(team: &Team, shape: NormPoolShape, x: &[T], norm: N
             towards(&mut norm.running_variance[c], squares / (count - 1.0));
         }
     });
-    let cells = pooled / channels;
-    let samples = norm.normalised.chunks_mut(SAMPLES * pooled).zip(y.chunks_mut(SAMPLES * pooled));
-    team.for_each(samples, |(normalised, y)| {
-        vectorised(|| {
-            for (xhat, y) in normalised.chunks_exact_mut(pooled).zip(y.chunks_exact_mut(pooled)) {
-                let constants = norm.batch_mean.iter().zip(&*norm.batch_inverse_deviation);
-                let constants = constants.zip(norm.scale.iter().zip(norm.offset));
-                if cells == 1 {
-                    // Without inner loops of one number, which would not become vectors.
+    let constants = [norm.batch_mean, norm.batch_inverse_deviation, norm.scale, norm.offset];
+    with_spread(shape, constants, |[mean, inverse, scale, offset]| {
+        let samples = norm.normalised.chunks_mut(SAMPLES * pooled).zip(y.chunks_mut(SAMPLES * pooled));
+        team.for_each(samples, |(normalised, y)| {
+            vectorised(|| {
+                for (xhat, y) in normalised.chunks_exact_mut(pooled).zip(y.chunks_exact_mut(pooled)) {
+                    let constants = mean.iter().zip(inverse).zip(scale.iter().zip(offset));
                     let numbers = xhat.iter_mut().zip(y);
                     for ((xhat, y), ((&mean, &inverse), (&scale, &offset))) in numbers.zip(constants) {
                         *xhat = (*xhat - mean) * inverse;
                         *y = *xhat * scale + offset;
                     }
-                    continue;
                 }
-                let images = xhat.chunks_exact_mut(cells).zip(y.chunks_exact_mut(cells));
-                for ((xhat, y), ((&mean, &inverse), (&scale, &offset))) in images.zip(constants) {
-                    for (xhat, y) in xhat.iter_mut().zip(y) {
-                        *xhat = (*xhat - mean) * inverse;
-                        *y = *xhat * scale + offset;
-                    }
-                }
-            }
+            });
         });
+    });
+}
+
+/// Hands numbers per channel to `work` as numbers per entry of a pooled image: loops over those become vectors, however
+/// few cells a channel has.
+fn with_spread<T: Real, const K: usize>(
+    shape: NormPoolShape,
+    of_channels: [&[T]; K],
+    work: impl FnOnce([&[T]; K]),
+) {
+    let pooled = shape.pooled_len();
+    let cells = pooled / shape.channels;
+    with_scratch(K * pooled, |spread: &mut [T]| {
+        for (spread, numbers) in spread.chunks_exact_mut(pooled).zip(of_channels) {
+            for (cells, &x) in spread.chunks_exact_mut(cells).zip(numbers) {
+                cells.fill(x);
+            }
+        }
+        work(std::array::from_fn(|k| &spread[k * pooled..(k + 1) * pooled]));
     });
 }
 
@@ -91,32 +100,23 @@ pub(super) fn eval<T: Real>(
     y: &mut [T],
 ) {
     let (image, pooled) = (shape.image_len(), shape.pooled_len());
-    let (each, cells) = (images_per_task(shape).min(SAMPLES), pooled / shape.channels);
+    let each = images_per_task(shape).min(SAMPLES);
     with_scratch(shape.channels, |inverse: &mut [T]| {
         for (inverse, v) in inverse.iter_mut().zip(variance) {
             *inverse = T::from_f64(1.0 / (v.to_f64() + NORM_EPSILON).sqrt());
         }
-        let inverse: &[T] = inverse;
-        team.for_each(x.chunks(each * image).zip(y.chunks_mut(each * pooled)), |(x, y)| {
-            vectorised(|| {
-                for (x, y) in x.chunks_exact(image).zip(y.chunks_exact_mut(pooled)) {
-                    pool(shape, x, y);
-                    let constants = mean.iter().zip(inverse).zip(scale.iter().zip(offset));
-                    if cells == 1 {
-                        // As above.
+        let constants = [mean, inverse, scale, offset];
+        with_spread(shape, constants, |[mean, inverse, scale, offset]| {
+            team.for_each(x.chunks(each * image).zip(y.chunks_mut(each * pooled)), |(x, y)| {
+                vectorised(|| {
+                    for (x, y) in x.chunks_exact(image).zip(y.chunks_exact_mut(pooled)) {
+                        pool(shape, x, y);
+                        let constants = mean.iter().zip(inverse).zip(scale.iter().zip(offset));
                         for (y, ((&mean, &inverse), (&scale, &offset))) in y.iter_mut().zip(constants) {
                             *y = (*y - mean) * inverse * scale + offset;
                         }
-                        continue;
                     }
-                    for (y, ((&mean, &inverse), (&scale, &offset))) in
-                        y.chunks_exact_mut(cells).zip(constants)
-                    {
-                        for y in y {
-                            *y = (*y - mean) * inverse * scale + offset;
-                        }
-                    }
-                }
+                });
             });
         });
     });
