@@ -8,7 +8,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// For how long a helper looks out for the next piece before it sleeps.
@@ -25,7 +25,8 @@ const DISMISSED: u64 = 1 << 16;
 /// One more piece of work.
 const PIECE: u64 = 1 << 17;
 
-type Work<'a> = dyn Fn() + Sync + 'a;
+/// Work on the items of a queue, taken from one end: the front for the caller, the back for helpers.
+type Work<'a> = dyn Fn(End) + Sync + 'a;
 
 /// The threads that help the caller.
 pub(crate) struct Team {
@@ -71,12 +72,12 @@ impl Team {
     /// complete when a single call has returned before any other began: calls share a queue.
     fn run(&self, work: &Work<'_>) {
         if self.helpers.is_empty() {
-            return work();
+            return work(End::Front);
         }
         let _busy = match self.busy.try_lock() {
             Ok(busy) => busy,
             Err(TryLockError::Poisoned(busy)) => busy.into_inner(),
-            Err(TryLockError::WouldBlock) => return work(),
+            Err(TryLockError::WouldBlock) => return work(End::Front),
         };
         let shared = &*self.shared;
         // SAFETY: only the lifetime is changed. Helpers use the reference only between entering and leaving an open
@@ -91,7 +92,7 @@ impl Team {
             shared.alarm.notify_all();
         }
         let closing = Closing(shared);
-        work();
+        work(End::Front);
         drop(closing);
         let panic = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(panic) = panic {
@@ -111,9 +112,8 @@ impl Team {
         if self.helpers.is_empty() || queue.size_hint().1.is_some_and(|most| most <= 1) {
             return queue.for_each(work);
         }
-        let (queue, caller) = (Mutex::new(queue), thread::current().id());
-        self.run(&|| {
-            let end = if thread::current().id() == caller { End::Front } else { End::Back };
+        let queue = Mutex::new(queue);
+        self.run(&|end| {
             while let Some(item) = take(&queue, end) {
                 work(item);
             }
@@ -131,10 +131,8 @@ impl Team {
         if let (true, Some(worker)) = (alone, workers.first_mut()) {
             return queue.for_each(|item| work(worker, item));
         }
-        let (queue, workers, caller) =
-            (Mutex::new(queue), Mutex::new(workers.iter_mut()), thread::current().id());
-        self.run(&|| {
-            let end = if thread::current().id() == caller { End::Front } else { End::Back };
+        let (queue, workers) = (Mutex::new(queue), Mutex::new(workers.iter_mut()));
+        self.run(&|end| {
             let Some(worker) = take(&workers, end) else { return };
             while let Some(item) = take(&queue, end) {
                 work(worker, item);
@@ -209,7 +207,7 @@ impl Shared {
             // SAFETY: the piece was open when this helper entered it, so `work` points to the caller's reference, which
             // stays until the helper has left.
             let work = unsafe { *self.work.load(Ordering::Relaxed) };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(End::Back))) {
                 *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
             }
             self.state.fetch_sub(HELPER, Ordering::Release);

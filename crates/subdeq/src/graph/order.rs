@@ -11,11 +11,16 @@ pub(super) fn rows_of_nodes(matrix: &Csr<f32>) -> Vec<u32> {
     if matrix.rows < WORTH_ORDERING {
         return (0..matrix.rows as u32).collect();
     }
-    let mut rows = vec![0; matrix.rows];
-    for (row, &node) in reverse_cuthill_mckee(matrix).iter().enumerate() {
-        rows[node as usize] = row as u32;
+    inverse(&reverse_cuthill_mckee(matrix))
+}
+
+/// Which place each number has in an order of all numbers.
+fn inverse(order: &[u32]) -> Vec<u32> {
+    let mut places = vec![0; order.len()];
+    for (place, &number) in order.iter().enumerate() {
+        places[number as usize] = place as u32;
     }
-    rows
+    places
 }
 
 /// The matrix with its nodes renumbered: entry `(i, j)` becomes `(rows[i], rows[j])`.
@@ -27,8 +32,6 @@ pub(super) fn renumbered(matrix: &Csr<f32>, rows: &[u32]) -> Csr<f32> {
 
 /// The matrix with row `i` as row `rows[i]`.
 pub(super) fn rows_moved(matrix: &Csr<f32>, rows: &[u32]) -> Csr<f32> {
-    let mut nodes = vec![0; rows.len()];
-    rows.iter().enumerate().for_each(|(node, &row)| nodes[row as usize] = node);
     let mut moved = Csr {
         rows: matrix.rows,
         cols: matrix.cols,
@@ -37,8 +40,8 @@ pub(super) fn rows_moved(matrix: &Csr<f32>, rows: &[u32]) -> Csr<f32> {
         values: Vec::with_capacity(matrix.values.len()),
     };
     moved.starts.push(0);
-    for node in nodes {
-        let entries = matrix.starts[node]..matrix.starts[node + 1];
+    for node in inverse(rows) {
+        let entries = matrix.starts[node as usize]..matrix.starts[node as usize + 1];
         moved.columns.extend_from_slice(&matrix.columns[entries.clone()]);
         moved.values.extend_from_slice(&matrix.values[entries]);
         moved.starts.push(moved.columns.len());
@@ -78,7 +81,7 @@ fn reverse_cuthill_mckee(matrix: &Csr<f32>) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Csr, renumbered, reverse_cuthill_mckee, rows_moved};
+    use super::{Csr, inverse, renumbered, reverse_cuthill_mckee, rows_moved};
     use crate::graph::normalised_adjacency;
 
     fn entry(matrix: &Csr<f32>, row: usize, column: u32) -> Option<f32> {
@@ -92,9 +95,7 @@ mod tests {
         let path = [7, 2, 9, 4, 0, 8, 1, 6, 3];
         let edges: Vec<(u32, u32)> = path.windows(2).map(|pair| (pair[0], pair[1])).collect();
         let matrix = normalised_adjacency(10, &edges).unwrap();
-        let order = reverse_cuthill_mckee(&matrix);
-        let mut rows = vec![0; 10];
-        order.iter().enumerate().for_each(|(row, &node)| rows[node as usize] = row as u32);
+        let rows = inverse(&reverse_cuthill_mckee(&matrix));
         let mut sorted = rows.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, (0..10).collect::<Vec<u32>>());

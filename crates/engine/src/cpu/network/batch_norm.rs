@@ -75,14 +75,10 @@ pub(super) fn train<T: Real>(team: &Team, shape: NormPoolShape, x: &[T], norm: N
 
 /// Hands numbers per channel to `work` as numbers per entry of a pooled image: loops over those become vectors, however
 /// few cells a channel has.
-fn with_spread<T: Real, const K: usize>(
-    shape: NormPoolShape,
-    of_channels: [&[T]; K],
-    work: impl FnOnce([&[T]; K]),
-) {
+fn with_spread<T: Real>(shape: NormPoolShape, of_channels: [&[T]; 4], work: impl FnOnce([&[T]; 4])) {
     let pooled = shape.pooled_len();
     let cells = pooled / shape.channels;
-    with_scratch(K * pooled, |spread: &mut [T]| {
+    with_scratch(4 * pooled, |spread: &mut [T]| {
         for (spread, numbers) in spread.chunks_exact_mut(pooled).zip(of_channels) {
             for (cells, &x) in spread.chunks_exact_mut(cells).zip(numbers) {
                 cells.fill(x);
