@@ -26,6 +26,20 @@ pub trait FixedPointStep<T: SimdReal>: Send {
         distances: &mut [Distance],
     );
 
+    /// Plain iteration: the state of each sample of `active` becomes its image, and their distance goes to `distances`.
+    ///
+    /// For a problem that can do this faster than by a step and an exchange of two buffers. Returns `false`, having done
+    /// nothing, if this one cannot.
+    fn iterate(
+        &mut self,
+        _active: &[usize],
+        _state: &mut [T],
+        _measure: Measure,
+        _distances: &mut [Distance],
+    ) -> bool {
+        false
+    }
+
     /// How accurately the next steps are computed; none for a problem that has no faster, rougher way.
     fn grade(&mut self) -> Option<&mut Grade> {
         None

@@ -151,6 +151,37 @@ impl<'a, T: SimdReal> Graded<'a, T> {
         scratch.precision.resize(samples, Precision { accuracy, last_residual: f64::INFINITY });
         Self { problem, scratch, tolerance, required }
     }
+
+    /// Applies the problem to the samples of each accuracy in turn; `apply` says whether it could.
+    fn by_accuracy(
+        &mut self,
+        active: &[usize],
+        measure: Measure,
+        distances: &mut [Distance],
+        mut apply: impl FnMut(&mut dyn FixedPointStep<T>, &[usize], &mut [Distance]) -> bool,
+    ) -> bool {
+        let Self { problem, scratch: GradedScratch { precision, todo, group }, .. } = self;
+        todo.clear();
+        todo.extend_from_slice(active);
+        for accuracy in Accuracy::ALL {
+            group.clear();
+            group.extend(todo.iter().copied().filter(|&sample| precision[sample].accuracy == accuracy));
+            if group.is_empty() {
+                continue;
+            }
+            set_accuracy(&mut **problem, accuracy);
+            if !apply(&mut **problem, group, distances) {
+                return false;
+            }
+            // Who must repeat has climbed to the next accuracy, whose turn comes after this one's.
+            todo.retain(|&sample| {
+                let precision = &mut precision[sample];
+                precision.accuracy != accuracy
+                    || precision.must_repeat(distances[sample].value(measure), self.tolerance, self.required)
+            });
+        }
+        true
+    }
 }
 
 /// A problem goes back to full accuracy when a solve is over: what is done with it next knows nothing of this one.
@@ -173,24 +204,23 @@ impl<T: SimdReal> FixedPointStep<T> for Graded<'_, T> {
         measure: Measure,
         distances: &mut [Distance],
     ) {
-        let Self { problem, scratch: GradedScratch { precision, todo, group }, .. } = self;
-        todo.clear();
-        todo.extend_from_slice(active);
-        for accuracy in Accuracy::ALL {
-            group.clear();
-            group.extend(todo.iter().copied().filter(|&sample| precision[sample].accuracy == accuracy));
-            if group.is_empty() {
-                continue;
-            }
-            set_accuracy(&mut **problem, accuracy);
+        self.by_accuracy(active, measure, distances, |problem, group, distances| {
             problem.step(group, argument, image, measure, distances);
-            // Who must repeat has climbed to the next accuracy, whose turn comes after this one's.
-            todo.retain(|&sample| {
-                let precision = &mut precision[sample];
-                precision.accuracy != accuracy
-                    || precision.must_repeat(distances[sample].value(measure), self.tolerance, self.required)
-            });
-        }
+            true
+        });
+    }
+
+    /// Who must repeat goes on from the image, which is as good an argument.
+    fn iterate(
+        &mut self,
+        active: &[usize],
+        state: &mut [T],
+        measure: Measure,
+        distances: &mut [Distance],
+    ) -> bool {
+        self.by_accuracy(active, measure, distances, |problem, group, distances| {
+            problem.iterate(group, state, measure, distances)
+        })
     }
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {

@@ -84,12 +84,28 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
         measure: Measure,
         distances: &mut [Distance],
     ) {
+        let len = self.state_len();
+        for &sample in active {
+            let range = sample * len..(sample + 1) * len;
+            image[range.clone()].copy_from_slice(&argument[range]);
+        }
+        self.memory.scratch.forget(active);
+        self.iterate(active, image, measure, distances);
+    }
+
+    fn iterate(
+        &mut self,
+        active: &[usize],
+        state: &mut [T],
+        measure: Measure,
+        distances: &mut [Distance],
+    ) -> bool {
         active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
         let accuracy = self.memory.accuracy();
         let Memory { scratch, constant, reflection, .. } = &mut *self.memory;
-        let mut update =
-            Update { pixels: self.pixels, constant, reflection, argument, image, measure, distances };
+        let mut update = Update { pixels: self.pixels, constant, reflection, state, measure, distances };
         sweep(self.isa, &self.operator.adjoint, accuracy, scratch, active, &mut update);
+        true
     }
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
@@ -136,17 +152,18 @@ struct Update<'a, T> {
     pixels: Pixels,
     constant: &'a [T],
     reflection: &'a [T],
-    argument: &'a [T],
-    image: &'a mut [T],
+    state: &'a mut [T],
     measure: Measure,
     distances: &'a mut [Distance],
 }
 
 impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
+    const ITERATES: bool = true;
+
     #[inline(always)]
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
         let range = self.pixels.padded(image, at, u.len());
-        let (r, p) = (&self.reflection[range.clone()], &self.argument[range]);
+        let (r, p) = (&self.reflection[range.clone()], &self.state[range]);
         for ((u, r), p) in u.chunks_exact_mut(V::N).zip(r.chunks_exact(V::N)).zip(p.chunks_exact(V::N)) {
             (V::load(r) * V::load(p)).store(u);
         }
@@ -155,8 +172,7 @@ impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
     #[inline(always)]
     fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
         let range = self.pixels.padded(image, at, result.len());
-        let next = &mut self.image[range.clone()];
-        let (k, p) = (&self.constant[range.clone()], &self.argument[range]);
-        self.distances[image].merge(advance_row::<V>(self.measure, result, k, p, next));
+        let (k, p) = (&self.constant[range.clone()], &mut self.state[range]);
+        self.distances[image].merge(advance_row::<V>(self.measure, result, k, p));
     }
 }

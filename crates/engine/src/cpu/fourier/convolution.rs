@@ -13,6 +13,7 @@ use crate::cpu::simd::{Lanes, SimdReal};
 
 /// Images that are transformed together: the matrices are read once for all of them.
 const BLOCK: usize = 8;
+const EVERYONE: [usize; BLOCK] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 /// A circular convolution with its weights.
 pub(crate) struct Convolution<T: SimdReal> {
@@ -70,8 +71,9 @@ impl<T: SimdReal> Convolution<T> {
         scratch: &mut ConvolutionScratch<T>,
         emit: &mut dyn FnMut(usize, usize, &mut [T]),
     ) {
-        let mut rows = Rows { pixels: Pixels::of(&self.table), states, emit };
-        for images in active.chunks(BLOCK) {
+        for samples in active.chunks(BLOCK) {
+            let images = &EVERYONE[..samples.len()];
+            let mut rows = Rows { pixels: Pixels::of(&self.table), samples, states, emit };
             sweep(self.isa, &self.table, Accuracy::Full, &mut scratch.sweep, images, &mut rows);
         }
     }
@@ -110,6 +112,8 @@ impl<T: SimdReal> Convolution<T> {
 /// Hands the rows of the images to a sweep, and its results on.
 struct Rows<'a, T> {
     pixels: Pixels,
+    /// Which sample each image is.
+    samples: &'a [usize],
     states: &'a [T],
     emit: &'a mut dyn FnMut(usize, usize, &mut [T]),
 }
@@ -117,16 +121,17 @@ struct Rows<'a, T> {
 impl<T: SimdReal> Pointwise<T> for Rows<'_, T> {
     #[inline(always)]
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, argument: &mut [T]) {
-        let z = &self.states[self.pixels.plain(image, at, argument.len())];
+        let z = &self.states[self.pixels.plain(self.samples[image], at, argument.len())];
         argument.fill(T::ZERO);
         self.pixels.zip(argument, z, |x, z| *x = z);
     }
 
     #[inline(always)]
     fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
-        let range = self.pixels.plain(image, at, result.len());
+        let sample = self.samples[image];
+        let range = self.pixels.plain(sample, at, result.len());
         let offset = self.pixels.plain(0, at, 0).start;
         self.pixels.compact(result);
-        (self.emit)(image, offset, &mut result[..range.len()]);
+        (self.emit)(sample, offset, &mut result[..range.len()]);
     }
 }

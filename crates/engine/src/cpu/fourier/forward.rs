@@ -104,11 +104,28 @@ impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
         measure: Measure,
         distances: &mut [Distance],
     ) {
+        let len = self.state_len();
+        for &sample in active {
+            let range = sample * len..(sample + 1) * len;
+            image[range.clone()].copy_from_slice(&argument[range]);
+        }
+        self.memory.scratch.forget(active);
+        self.iterate(active, image, measure, distances);
+    }
+
+    fn iterate(
+        &mut self,
+        active: &[usize],
+        state: &mut [T],
+        measure: Measure,
+        distances: &mut [Distance],
+    ) -> bool {
         active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
         let accuracy = self.memory.accuracy();
         let Memory { scratch, constant, .. } = &mut *self.memory;
-        let mut update = Update { problem: self.problem, constant, argument, image, measure, distances };
+        let mut update = Update { problem: self.problem, constant, state, measure, distances };
         sweep(self.isa, &self.operator.forward, accuracy, scratch, active, &mut update);
+        true
     }
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
@@ -146,17 +163,18 @@ impl<T: SimdReal> Pointwise<T> for Constant<'_, T> {
 struct Update<'a, T> {
     problem: Problem<'a, T>,
     constant: &'a [T],
-    argument: &'a [T],
-    image: &'a mut [T],
+    state: &'a mut [T],
     measure: Measure,
     distances: &'a mut [Distance],
 }
 
 impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
+    const ITERATES: bool = true;
+
     #[inline(always)]
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
         let Problem { map, step, pixels, .. } = self.problem;
-        let g = &self.argument[pixels.padded(image, at, u.len())];
+        let g = &self.state[pixels.padded(image, at, u.len())];
         u.copy_from_slice(g);
         prox_row::<V>(map.activation, step, u);
         for (u, g) in u.chunks_exact_mut(V::N).zip(g.chunks_exact(V::N)) {
@@ -168,30 +186,35 @@ impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
     #[inline(always)]
     fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
         let range = self.problem.pixels.padded(image, at, result.len());
-        let next = &mut self.image[range.clone()];
-        let (k, g) = (&self.constant[range.clone()], &self.argument[range]);
-        self.distances[image].merge(advance_row::<V>(self.measure, result, k, g, next));
+        let (k, g) = (&self.constant[range.clone()], &mut self.state[range]);
+        self.distances[image].merge(advance_row::<V>(self.measure, result, k, g));
     }
 }
 
-/// `next <- product + k` and its distance from the argument `g`, in one pass: `k`, `g` and `next` all come
-/// from far away.
+/// `g <- product + k`, and how far that is, in one pass: `k` and `g` come from far away.
 #[inline(always)]
 pub(super) fn advance_row<V: Lanes>(
     measure: Measure,
-    product: &[V::Elem],
+    product: &mut [V::Elem],
     k: &[V::Elem],
-    g: &[V::Elem],
-    next: &mut [V::Elem],
+    g: &mut [V::Elem],
 ) -> Distance {
-    let mut squares = Squares::<V>::new();
-    let arguments = product.chunks_exact(V::N).zip(k.chunks_exact(V::N)).zip(g.chunks_exact(V::N));
-    for (next, ((product, k), g)) in next.chunks_exact_mut(V::N).zip(arguments) {
-        let image = V::load(product) + V::load(k);
-        image.store(next);
-        squares.add(V::load(g), image);
+    if !Squares::<V>::make(measure) {
+        for (p, k) in product.chunks_exact_mut(V::N).zip(k.chunks_exact(V::N)) {
+            (V::load(p) + V::load(k)).store(p);
+        }
+        let distance = distance_row::<V>(measure, g, product);
+        g.copy_from_slice(product);
+        return distance;
     }
-    if Squares::<V>::make(measure) { squares.distance() } else { distance_row::<V>(measure, g, next) }
+    let mut squares = Squares::<V>::new();
+    let arguments = product.chunks_exact(V::N).zip(k.chunks_exact(V::N));
+    for (g, (product, k)) in g.chunks_exact_mut(V::N).zip(arguments) {
+        let image = V::load(product) + V::load(k);
+        squares.add(V::load(g), image);
+        image.store(g);
+    }
+    squares.distance()
 }
 
 /// `z = prox_t(g) + b`.

@@ -5,13 +5,17 @@
 //! column of the half spectrum, for [`TOGETHER`] images at a time: column transform, product per frequency, inverse column
 //! transform, all in L2; (3) row by row, inverse row transform and pointwise function.
 //!
+//! The block does not fit into L2, so bytes from L3 bound an iteration: spectra are written and read twice, state and
+//! constant read, the state written. In an iteration the next sweep's pass (1) is therefore done within this one's pass (3), row
+//! by row, while state and spectrum of the row are at hand: seven times the state's bytes instead of ten.
+//!
 //! Where the machine has matrix tiles and full accuracy is not asked for, the products are computed on them.
 
 use super::plane::Plane;
 use super::product::{RESULTS, Spectra, multiply};
 use super::table::Table;
 #[cfg(target_arch = "x86_64")]
-use super::tiled::TiledScratch;
+use super::tiled::{Columns, TiledScratch};
 use crate::cpu::buffer::Buffer;
 use crate::cpu::conv::Accuracy;
 #[cfg(target_arch = "x86_64")]
@@ -26,6 +30,8 @@ const TOGETHER: usize = 32;
 /// What happens to the pixels before and after the operator; a row of pixels is named by its image and by where it starts
 /// in it (channels padded).
 pub(crate) trait Pointwise<T: SimdReal> {
+    /// Whether the images are swept again and again, each sweep beginning with what `before` makes of the last one's results.
+    const ITERATES: bool = false;
     /// Writes what the operator is applied to.
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, argument: &mut [T]);
     /// Takes what the operator gave.
@@ -34,10 +40,11 @@ pub(crate) trait Pointwise<T: SimdReal> {
 
 /// Memory of a sweep over at most `block` images.
 pub(crate) struct Scratch<T: SimdReal> {
-    block: usize,
     spectrum: Buffer<T>,
     row: Buffer<T>,
     work: Work<T>,
+    /// Images whose rows have been transformed for their next sweep.
+    begun: Vec<bool>,
 }
 
 /// What transforms and products work in.
@@ -54,7 +61,6 @@ impl<T: SimdReal> Scratch<T> {
         // The widest vectors need most.
         let numbers = plane.scratch_len(16).max(RESULTS * 2 * plane.channels);
         Self {
-            block,
             spectrum: Buffer::zeros(plane.columns() * block * image),
             row: Buffer::zeros(plane.width * plane.channels),
             work: Work {
@@ -62,7 +68,13 @@ impl<T: SimdReal> Scratch<T> {
                 #[cfg(target_arch = "x86_64")]
                 tiled: table.tiled.as_ref().map(|tiled| tiled.scratch()),
             },
+            begun: vec![false; block],
         }
+    }
+
+    /// Forgets what an iteration has begun: these images' states were changed by others.
+    pub(crate) fn forget(&mut self, images: &[usize]) {
+        images.iter().for_each(|&image| self.begun[image] = false);
     }
 }
 
@@ -72,56 +84,56 @@ pub(super) fn image_stride<T: SimdReal>(table: &Table<T>) -> usize {
     (table.plane.height + 1) * 2 * table.plane.channels
 }
 
-/// Applies the operator to each of `images`, with `pointwise` around it, at least as accurately as asked for.
+/// Applies the operator to each of `images` (numbers below the scratch memory's block), with `pointwise` around it, at least
+/// as accurately as asked for.
 ///
 /// The kernels are dispatched row by row and column by column, not the sweep as a whole: so they are compiled once, not
 /// once for each kind of `pointwise`.
-pub(crate) fn sweep<T: SimdReal>(
+pub(crate) fn sweep<T: SimdReal, P: Pointwise<T>>(
     isa: Isa,
     table: &Table<T>,
     accuracy: Accuracy,
     scratch: &mut Scratch<T>,
     images: &[usize],
-    pointwise: &mut impl Pointwise<T>,
+    pointwise: &mut P,
 ) {
-    assert!(images.len() <= scratch.block, "a block larger than its scratch memory");
     let plane = &table.plane;
-    let Scratch { block, spectrum, row, work } = scratch;
-    let (stride, column_len) = (image_stride(table), *block * image_stride(table));
-    let row_at = |slot: usize, y: usize| slot * stride + y * 2 * plane.channels;
-    for (slot, &image) in images.iter().enumerate() {
-        for y in 0..plane.height {
-            let at = y * row.len();
-            isa.dispatch(Before { pointwise: &*pointwise, image, at, argument: row });
-            let spectrum = &mut spectrum[row_at(slot, y)..];
-            isa.dispatch(ForwardRow {
-                plane,
-                pixels: row,
-                spectrum,
-                stride: column_len,
-                work: &mut work.numbers,
-            });
+    let Scratch { spectrum, row, work, begun } = scratch;
+    let (block, stride) = (begun.len(), image_stride(table));
+    assert!(images.iter().all(|&image| image < block), "an image outside the block");
+    let column_len = block * stride;
+    let row_at = |image: usize, y: usize| image * stride + y * 2 * plane.channels;
+    let begin = |pointwise: &P, image: usize, y: usize, row: &mut [T], spectrum: &mut [T], work: &mut [T]| {
+        let at = y * row.len();
+        isa.dispatch(Before { pointwise, image, at, argument: row });
+        let spectrum = &mut spectrum[row_at(image, y)..];
+        isa.dispatch(ForwardRow { plane, pixels: row, spectrum, stride: column_len, work });
+    };
+    for &image in images.iter().filter(|&&image| !(P::ITERATES && begun[image])) {
+        (0..plane.height).for_each(|y| begin(pointwise, image, y, row, spectrum, &mut work.numbers));
+    }
+    for (column, spectra) in spectrum.chunks_exact_mut(column_len).enumerate() {
+        for images in images.chunks(TOGETHER) {
+            isa.dispatch(ForwardColumns { table, images, spectra, work: &mut work.numbers });
+            multiply_columns(isa, table, accuracy, column, images, spectra, work);
+            isa.dispatch(InverseColumns { table, column, images, spectra, work: &mut work.numbers });
         }
     }
-    for (column, spectrum) in spectrum.chunks_exact_mut(column_len).enumerate() {
-        for spectra in spectrum[..images.len() * stride].chunks_mut(TOGETHER * stride) {
-            isa.dispatch(ForwardColumns { table, spectra, work: &mut work.numbers });
-            multiply_columns(isa, table, accuracy, column, spectra, work);
-            isa.dispatch(InverseColumns { table, column, spectra, work: &mut work.numbers });
-        }
-    }
-    for (slot, &image) in images.iter().enumerate() {
+    for &image in images {
         for y in 0..plane.height {
-            let (spectrum, at) = (&spectrum[row_at(slot, y)..], y * row.len());
             isa.dispatch(InverseRow {
                 plane,
-                spectrum,
+                spectrum: &spectrum[row_at(image, y)..],
                 stride: column_len,
                 pixels: row,
                 work: &mut work.numbers,
             });
-            isa.dispatch(After { pointwise, image, at, result: row });
+            isa.dispatch(After { pointwise, image, at: y * row.len(), result: row });
+            if P::ITERATES {
+                begin(pointwise, image, y, row, spectrum, &mut work.numbers);
+            }
         }
+        begun[image] = P::ITERATES;
     }
 }
 
@@ -131,6 +143,7 @@ fn multiply_columns<T: SimdReal>(
     table: &Table<T>,
     accuracy: Accuracy,
     column: usize,
+    images: &[usize],
     spectra: &mut [T],
     work: &mut Work<T>,
 ) {
@@ -139,9 +152,10 @@ fn multiply_columns<T: SimdReal>(
         && let Some(spectra) = same_mut::<T, f32>(spectra)
     {
         let rows = table.independent_rows(column);
-        return tiled.multiply(column, rows, passes, (spectra, image_stride(table)), memory);
+        let spectra = Columns { spectra, stride: image_stride(table), images };
+        return tiled.multiply(column, rows, passes, spectra, memory);
     }
-    isa.dispatch(Products { table, column, spectra, work: &mut work.numbers });
+    isa.dispatch(Products { table, column, images, spectra, work: &mut work.numbers });
 }
 
 struct Before<'a, T, P> {
@@ -228,9 +242,10 @@ impl<T: SimdReal> Vectorised<T> for InverseRow<'_, T> {
     }
 }
 
-/// One column of the spectra of a few images: the transforms.
+/// One column of the spectra of a block, of which some images are worked on: the transforms.
 struct ForwardColumns<'a, T: SimdReal> {
     table: &'a Table<T>,
+    images: &'a [usize],
     spectra: &'a mut [T],
     work: &'a mut [T],
 }
@@ -239,10 +254,12 @@ impl<T: SimdReal> Vectorised<T> for ForwardColumns<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
-        let Self { table, spectra, work } = self;
+        let Self { table, images, spectra, work } = self;
         assert!(work.len() >= table.plane.scratch_len(V::N));
-        for image in spectra.chunks_exact_mut(image_stride(table)) {
-            // SAFETY: a chunk holds a column; the work memory is as long as asserted.
+        let stride = image_stride(table);
+        for &image in images {
+            let image = &mut spectra[image * stride..][..stride];
+            // SAFETY: the slice holds a column; the work memory is as long as asserted.
             unsafe { table.plane.column::<V>(image.as_mut_ptr(), false, work.as_mut_ptr()) };
         }
     }
@@ -252,6 +269,7 @@ impl<T: SimdReal> Vectorised<T> for ForwardColumns<'_, T> {
 struct InverseColumns<'a, T: SimdReal> {
     table: &'a Table<T>,
     column: usize,
+    images: &'a [usize],
     spectra: &'a mut [T],
     work: &'a mut [T],
 }
@@ -260,15 +278,16 @@ impl<T: SimdReal> Vectorised<T> for InverseColumns<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
-        let Self { table, column, spectra, work } = self;
-        let plane = &table.plane;
+        let Self { table, column, images, spectra, work } = self;
+        let (plane, stride) = (&table.plane, image_stride(table));
         assert!(work.len() >= plane.scratch_len(V::N));
-        for image in spectra.chunks_exact_mut(image_stride(table)) {
+        for &image in images {
+            let image = &mut spectra[image * stride..][..stride];
             // A loop, not a closure: only inlined code gets the vector instructions.
             for row in table.independent_rows(column)..plane.height {
                 mirror::<V>(image, plane.channels, plane.height - row, row);
             }
-            // SAFETY: a chunk holds a column; the work memory is as long as asserted.
+            // SAFETY: the slice holds a column; the work memory is as long as asserted.
             unsafe { plane.column::<V>(image.as_mut_ptr(), true, work.as_mut_ptr()) };
         }
     }
@@ -278,6 +297,7 @@ impl<T: SimdReal> Vectorised<T> for InverseColumns<'_, T> {
 struct Products<'a, T: SimdReal> {
     table: &'a Table<T>,
     column: usize,
+    images: &'a [usize],
     spectra: &'a mut [T],
     work: &'a mut [T],
 }
@@ -286,17 +306,22 @@ impl<T: SimdReal> Vectorised<T> for Products<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
-        let Self { table, column, spectra, work } = self;
+        let Self { table, column, images, spectra, work } = self;
         let (c, stride) = (table.plane.channels, image_stride(table));
-        assert!(work.len() >= RESULTS * 2 * c);
+        assert!(
+            work.len() >= RESULTS * 2 * c
+                && images.iter().all(|&image| (image + 1) * stride <= spectra.len())
+        );
         for row in 0..table.independent_rows(column) {
             let matrix = table.matrix(column, row);
-            let images = spectra.len() / stride;
-            // SAFETY: element `row` of each image's column is within its chunk; `matrix` has `units` columns
-            // of 2c numbers; the work memory holds the results as asserted.
-            unsafe {
-                let spectra = Spectra { start: spectra.as_mut_ptr().add(row * 2 * c), stride, images };
-                multiply::<V>(matrix.as_ptr(), table.units, c, spectra, work.as_mut_ptr());
+            for run in images.chunk_by(|a, b| a + 1 == *b) {
+                // SAFETY: element `row` of each image's column is within the spectra, as asserted; `matrix` has
+                // `units` columns of 2c numbers; the work memory holds the results as asserted.
+                unsafe {
+                    let start = spectra.as_mut_ptr().add(run[0] * stride + row * 2 * c);
+                    let spectra = Spectra { start, stride, images: run.len() };
+                    multiply::<V>(matrix.as_ptr(), table.units, c, spectra, work.as_mut_ptr());
+                }
             }
         }
     }

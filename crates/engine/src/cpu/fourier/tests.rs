@@ -9,6 +9,7 @@ use super::sweep::{Pointwise, Scratch, sweep};
 use super::{Adjoint, Convolution, Forward, Kernel, Memory, Operator};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::conv::Accuracy;
+use crate::cpu::distance::Distance;
 use crate::cpu::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::simd::Lanes;
@@ -434,6 +435,50 @@ fn products_on_tiles_are_as_accurate_as_they_say() {
             }
         }
     }
+}
+
+/// Iterating in place, with the beginning of the next sweep in the end of the last one, some images resting in between, gives
+/// the bits of steps from one buffer to another.
+#[test]
+fn iterations_in_place_are_steps() {
+    let size = Size { channels: 17, height: 4, width: 6, side: 3 };
+    let rng = &mut ChaCha8Rng::seed_from_u64(21);
+    let weights = size.weights(rng);
+    let map = size.map(Activation::Relu, Injection::Inner, 0.0);
+    let y = numbers::<f32>(&random(rng, 3 * size.len()));
+    let v = numbers::<f32>(&random(rng, 3 * size.len()));
+    let slopes = vec![0.5f32; v.len()];
+    for isa in Isa::available() {
+        let mut bench = Bench::<f32>::new(isa, size, &weights, 0.7, 3);
+        let Bench { operator, memory, .. } = &mut bench;
+        let active: [&[usize]; 5] = [&[0, 1, 2], &[0, 2], &[1], &[0, 1, 2], &[2, 0]];
+        for measure in [Measure::Relative, Measure::Sup] {
+            let mut problem = Forward::new(isa, operator, memory, &map, &y);
+            check_in_place(&mut problem, &active, measure);
+            drop(problem);
+            check_in_place(&mut Adjoint::new(isa, operator, memory, &slopes, &v), &active, measure);
+        }
+    }
+}
+
+fn check_in_place(problem: &mut dyn FixedPointStep<f32>, active: &[&[usize]], measure: Measure) {
+    let start = vec![1.0; 3 * problem.state_len()];
+    let (mut image, mut far) = (start.clone(), [Distance::EMPTY; 3]);
+    for active in active {
+        let argument = image.clone();
+        problem.step(active, &argument, &mut image, measure, &mut far);
+    }
+    let (mut state, mut in_place) = (start, [Distance::EMPTY; 3]);
+    for (at, active) in active.iter().enumerate() {
+        if at == 0 {
+            // What was begun before is none of a step's.
+            let argument = state.clone();
+            problem.step(active, &argument, &mut state, measure, &mut in_place);
+        } else {
+            assert!(problem.iterate(active, &mut state, measure, &mut in_place));
+        }
+    }
+    assert!(state == image && in_place == far);
 }
 
 #[test]

@@ -51,6 +51,20 @@ pub(super) struct TiledScratch {
     results: Buffer<f32>,
 }
 
+/// One column of the spectra of a block.
+pub(super) struct Columns<'a> {
+    /// The images' columns, `stride` numbers apart.
+    pub spectra: &'a mut [f32],
+    pub stride: usize,
+    /// Those that are worked on, up to [`IMAGES`].
+    pub images: &'a [usize],
+}
+
+/// Whether a tile of results can be written where the images are: sixteen neighbours.
+fn is_direct(group: &[usize]) -> bool {
+    group.len() == SIDE && group.is_sorted_by(|a, b| a + 1 == *b)
+}
+
 impl TiledTable {
     pub fn new<T: SimdReal>(proof: AmxProof, plane: &Plane<T>) -> Self {
         let (tiles, size) = (plane.channels / SIDE, size_of::<Tile>());
@@ -101,51 +115,56 @@ impl TiledTable {
         );
     }
 
-    /// `x <- M x` in place for the first `rows` elements of each image's column: `spectra` holds up to
-    /// [`IMAGES`] of them, `stride` numbers apart. Channels that are padding are read and must be finite.
+    /// `x <- M x` in place for the first `rows` elements of each image's column. Channels that are padding are
+    /// read and must be finite.
     pub fn multiply(
         &self,
         column: usize,
         rows: usize,
         passes: Passes,
-        (spectra, stride): (&mut [f32], usize),
+        mut columns: Columns,
         scratch: &mut TiledScratch,
     ) {
         let (tiles, len) = (self.tiles, 2 * self.tiles * SIDE);
-        let images = spectra.len() / stride;
-        assert!((1..=IMAGES).contains(&images) && rows <= self.height && rows * len <= stride);
+        let images = columns.images;
+        assert!((1..=IMAGES).contains(&images.len()) && rows <= self.height && rows * len <= columns.stride);
         let session = TileSession::start(self.proof);
         for row in 0..rows {
-            for (slot, image) in spectra.chunks_exact(stride).enumerate() {
+            for (slot, &image) in images.iter().enumerate() {
                 let operands = &mut scratch.images[slot / SIDE * 4 * tiles..][..4 * tiles];
-                let numbers = &image[row * len..][..len];
+                let numbers = &columns.spectra[image * columns.stride + row * len..][..len];
                 // SAFETY: a machine with AMX (the proof) has AVX-512 with BW and BF16 too, see `Isa::detect`.
                 unsafe { pack_image(numbers, slot % SIDE, passes, operands) };
             }
             let frequency = column * self.height + row;
-            self.multiply_row(&session, frequency, passes, (spectra, stride, row * len), scratch);
-            let whole = images / SIDE * SIDE;
-            let results = scratch.results.chunks_exact(len).skip(whole);
-            for (image, results) in spectra.chunks_exact_mut(stride).skip(whole).zip(results) {
-                image[row * len..][..len].copy_from_slice(results);
+            self.multiply_row(&session, frequency, passes, &mut columns, row * len, scratch);
+            for (group, results) in images.chunks(SIDE).zip(scratch.results.chunks_exact(SIDE * len)) {
+                if is_direct(group) {
+                    continue;
+                }
+                for (&image, result) in group.iter().zip(results.chunks_exact(len)) {
+                    columns.spectra[image * columns.stride + row * len..][..len].copy_from_slice(result);
+                }
             }
         }
     }
 
-    /// The products of all packed images with the matrix of one frequency; results of whole tiles of images
-    /// go where these have them, `at` numbers from their beginnings, the others to the scratch memory.
+    /// The products of all packed images with the matrix of one frequency; results of sixteen neighbours go
+    /// where these have them, `at` numbers from their beginnings, the others to the scratch memory.
     fn multiply_row(
         &self,
         session: &TileSession,
         frequency: usize,
         passes: Passes,
-        (spectra, stride, at): (&mut [f32], usize, usize),
+        columns: &mut Columns,
+        at: usize,
         scratch: &mut TiledScratch,
     ) {
         let (tiles, len, size) = (self.tiles, 2 * self.tiles * SIDE, size_of::<Tile>());
-        let images = spectra.len() / stride;
-        assert!(images > 0 && at + len <= stride && scratch.results.len() == IMAGES * len);
+        let Columns { ref mut spectra, stride, images } = *columns;
+        assert!(!images.is_empty() && at + len <= stride && scratch.results.len() == IMAGES * len);
         assert!(scratch.images.len() == GROUP * 2 * tiles);
+        assert!(images.iter().all(|&image| (image + 1) * stride <= spectra.len()));
         let half = self.matrices.len() / 2;
         let matrix = &self.matrices[..half][frequency * tiles * tiles..][..tiles * tiles];
         let (spectra, results) = (spectra.as_mut_ptr(), scratch.results.as_mut_ptr());
@@ -154,20 +173,20 @@ impl TiledTable {
             // Sum `2 g` is the real part of the results of sixteen images, sum `2 g + 1` the imaginary part.
             let place = |sum: usize| {
                 let (first, part) = (sum / 2 * SIDE, sum % 2 * tiles * SIDE + output * SIDE);
-                // SAFETY: within the image `first`, if the tile is full, or within the scratch memory, as
-                // asserted.
+                // SAFETY: within the columns of sixteen neighbours, or within the scratch memory, as asserted.
                 unsafe {
-                    if first + SIDE <= images {
-                        (spectra.add(first * stride + at + part), 4 * stride)
-                    } else {
-                        (results.add(first * len + part), 4 * len)
+                    match images.chunks(SIDE).nth(sum / 2) {
+                        Some(group) if is_direct(group) => {
+                            (spectra.add(group[0] * stride + at + part), 4 * stride)
+                        }
+                        _ => (results.add(first * len + part), 4 * len),
                     }
                 }
             };
             let job = Job {
                 // Tiles without images repeat the first; their results are dropped.
                 own: std::array::from_fn(|sum| {
-                    let sum = if sum / 2 * SIDE < images { sum } else { sum % 2 };
+                    let sum = if sum / 2 * SIDE < images.len() { sum } else { sum % 2 };
                     scratch.images[sum * 2 * tiles..].as_ptr().cast()
                 }),
                 common: matrix.as_ptr().cast(),

@@ -20,6 +20,9 @@ impl<T: SimdReal> Method<T> for Picard {
         measure: Measure,
         distances: &mut [Distance],
     ) {
+        if step.iterate(active, &mut iterates.image, measure, distances) {
+            return;
+        }
         // Samples that have ended are swapped too; their answers have been taken already.
         std::mem::swap(&mut iterates.argument, &mut iterates.image);
         step.step(active, &iterates.argument, &mut iterates.image, measure, distances);
