@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cpu::Cpu;
 use crate::cpu::buffer::Buffer;
+use crate::cpu::conv::Accuracy;
 use crate::cpu::linear::Linear;
 use crate::cpu::packed::{check_finite, check_len};
 use crate::cpu::plan::{Common, CpuPlan, Inputs, Prepared, Worker, check_solver};
@@ -119,7 +120,8 @@ macro_rules! device {
                 self.prepare(plan, solver)?;
                 let block = plan.block(Some(solver), batch, self.threads);
                 let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
-                let common = Common { packed, splittings, solver, block };
+                let accuracy = Accuracy::required(stopping.measure, stopping.tolerance);
+                let common = Common { packed, splittings, solver, accuracy, block };
                 let blocks = y
                     .chunks(block * sizes.injection)
                     .zip(z.chunks_mut(block * sizes.state))
@@ -150,7 +152,8 @@ macro_rules! device {
                 self.prepare(plan, solver)?;
                 let block = plan.block(Some(solver), batch, self.threads);
                 let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
-                let common = Common { packed, splittings, solver, block };
+                let accuracy = Accuracy::required(stopping.measure, stopping.tolerance);
+                let common = Common { packed, splittings, solver, accuracy, block };
                 let blocks = z
                     .chunks(block * sizes.state)
                     .zip(y.chunks(block * sizes.injection))

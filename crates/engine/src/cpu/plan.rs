@@ -263,6 +263,8 @@ pub(super) struct Common<'a, T: SimdReal> {
     pub packed: &'a Packed<T>,
     pub splittings: &'a Factorisations<T>,
     pub solver: &'a Solver,
+    /// How accurate the answers have to be.
+    pub accuracy: Accuracy,
     /// The most samples of a block.
     pub block: usize,
 }
@@ -340,7 +342,7 @@ impl<T: SimdReal> Worker<T> {
         start: Start,
         z: &[T],
     ) -> Prepared<'w, T> {
-        let Common { packed, splittings, solver, block } = common;
+        let Common { packed, splittings, solver, accuracy, block } = common;
         let (isa, map, len) = (packed.isa, &packed.map, packed.map.operator.state_len());
         self.reserve(block);
         let Self { workspace, methods, forward, splitting, fourier, everyone, .. } = self;
@@ -352,13 +354,9 @@ impl<T: SimdReal> Worker<T> {
         let step = match (*solver, &splittings.fourier) {
             (Solver::PeacemanRachford { .. }, Some(operator)) => {
                 let memory = fourier.get_or_insert_with(|| fourier::Memory::new(operator, block));
-                let step = fourier::Forward::new(isa, operator, memory, map, y);
-                let state_len = step.state_len();
-                workspace.reserve(block, state_len);
-                for &sample in everyone {
-                    let state = &mut workspace.iterates.image[sample * state_len..][..state_len];
-                    step.start(sample, start, z, state);
-                }
+                let mut step = fourier::Forward::new(isa, operator, memory, map, y);
+                workspace.reserve(block, step.state_len());
+                step.start(accuracy, start, z, &mut workspace.iterates.image);
                 Step::FourierForward(step)
             }
             (Solver::PeacemanRachford { step } | Solver::ForwardBackward { step }, _) => {
@@ -415,7 +413,7 @@ impl<T: SimdReal> Worker<T> {
 
     /// The adjoint problem of a block at `(z, y)`, started at `g = v`.
     fn adjoint<'w>(&'w mut self, common: Common<'w, T>, z: &[T], y: &[T], v: &'w [T]) -> Prepared<'w, T> {
-        let Common { packed, splittings, solver, block } = common;
+        let Common { packed, splittings, solver, accuracy, block } = common;
         let (isa, len) = (packed.isa, packed.map.operator.state_len());
         self.reserve(block);
         self.linearise(packed, z, y);
@@ -427,12 +425,10 @@ impl<T: SimdReal> Worker<T> {
         let step = match (*solver, &splittings.fourier) {
             (Solver::PeacemanRachford { .. }, Some(operator)) => {
                 let memory = fourier.get_or_insert_with(|| fourier::Memory::new(operator, block));
-                let step = fourier::Adjoint::new(isa, operator, memory, linearisation.all_slopes(z.len()), v);
-                let state_len = step.state_len();
-                workspace.reserve(block, state_len);
-                for &sample in everyone {
-                    step.start(sample, &mut workspace.iterates.image[sample * state_len..][..state_len]);
-                }
+                let slopes = linearisation.all_slopes(z.len());
+                let mut step = fourier::Adjoint::new(isa, operator, memory, slopes, v);
+                workspace.reserve(block, step.state_len());
+                step.start(accuracy, &mut workspace.iterates.image);
                 Step::FourierAdjoint(step)
             }
             (Solver::PeacemanRachford { step } | Solver::ForwardBackward { step }, _) => {

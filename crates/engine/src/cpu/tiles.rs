@@ -95,23 +95,169 @@ pub struct Job {
 pub enum Common {
     /// The right one; the sums begin at zero.
     Right,
+    /// The left one; the sums begin at zero.
+    Left,
     /// The left one; the sums are added to what is there.
     LeftAdded,
+}
+
+/// Four zeros.
+macro_rules! zeros {
+    () => {
+        "tilezero tmm0\n tilezero tmm1\n tilezero tmm2\n tilezero tmm3"
+    };
+}
+
+/// What is where the sums go.
+macro_rules! present {
+    () => {
+        concat!(
+            present!("", "tmm0"),
+            present!("+ 8", "tmm1"),
+            present!("+ 16", "tmm2"),
+            present!("+ 24", "tmm3")
+        )
+    };
+    ($at:literal, $sum:literal) => {
+        concat!(
+            "mov {own}, [{job} + {out_at} ",
+            $at,
+            "]\n",
+            "mov {offset}, [{job} + {stride_at} ",
+            $at,
+            "]\n",
+            "tileloadd ",
+            $sum,
+            ", [{own} + {offset}*1]\n",
+        )
+    };
+}
+
+/// One pass; `$product` is the product of an operand of its own with the common one, in their order.
+macro_rules! one_pass {
+    ($product:ident) => {
+        concat!(
+            "tileloadd tmm4, [{common} + {line}*1]\n /* not used: {low} {common_low_at} */\n",
+            one_pass!($product, "{a0}", "tmm0", "tmm5"),
+            one_pass!($product, "{a1}", "tmm1", "tmm6"),
+            one_pass!($product, "{a2}", "tmm2", "tmm7"),
+            one_pass!($product, "{a3}", "tmm3", "tmm5"),
+        )
+    };
+    ($product:ident, $own:literal, $sum:literal, $tile:literal) => {
+        concat!(
+            "lea {own}, [",
+            $own,
+            " + {offset}]\n",
+            "tileloadd ",
+            $tile,
+            ", [{own} + {line}*1]\n",
+            $product!($sum, $tile),
+        )
+    };
+}
+
+/// Common operand on the right, one pass.
+macro_rules! right_one {
+    () => {
+        one_pass!(right_one)
+    };
+    ($sum:literal, $own:literal) => {
+        concat!("tdpbf16ps ", $sum, ", ", $own, ", tmm4\n")
+    };
+}
+
+/// Common operand on the left, one pass.
+macro_rules! left_one {
+    () => {
+        one_pass!(left_one)
+    };
+    ($sum:literal, $own:literal) => {
+        concat!("tdpbf16ps ", $sum, ", tmm4, ", $own, "\n")
+    };
+}
+
+/// Common operand on the right, three passes: high times high, high times low, low times high.
+macro_rules! right_three {
+    () => {
+        concat!(
+            "tileloadd tmm4, [{common} + {line}*1]\n",
+            "add {common}, [{job} + {common_low_at}]\n",
+            "tileloadd tmm5, [{common} + {line}*1]\n",
+            right_three!("{a0}", "tmm0"),
+            right_three!("{a1}", "tmm1"),
+            right_three!("{a2}", "tmm2"),
+            right_three!("{a3}", "tmm3"),
+        )
+    };
+    ($own:literal, $sum:literal) => {
+        concat!(
+            "lea {own}, [",
+            $own,
+            " + {offset}]\n",
+            "tileloadd tmm6, [{own} + {line}*1]\n",
+            "add {own}, {low}\n",
+            "tdpbf16ps ",
+            $sum,
+            ", tmm6, tmm4\n",
+            "tdpbf16ps ",
+            $sum,
+            ", tmm6, tmm5\n",
+            "tileloadd tmm7, [{own} + {line}*1]\n",
+            "tdpbf16ps ",
+            $sum,
+            ", tmm7, tmm4\n",
+        )
+    };
+}
+
+/// Common operand on the left, three passes in the same order, so that the sums have the same bits.
+macro_rules! left_three {
+    () => {
+        concat!(
+            "tileloadd tmm4, [{common} + {line}*1]\n",
+            "add {common}, [{job} + {common_low_at}]\n",
+            "tileloadd tmm5, [{common} + {line}*1]\n",
+            left_three!("{a0}", "tmm0"),
+            left_three!("{a1}", "tmm1"),
+            left_three!("{a2}", "tmm2"),
+            left_three!("{a3}", "tmm3"),
+        )
+    };
+    ($own:literal, $sum:literal) => {
+        concat!(
+            "lea {own}, [",
+            $own,
+            " + {offset}]\n",
+            "tileloadd tmm6, [{own} + {line}*1]\n",
+            "add {own}, {low}\n",
+            "tileloadd tmm7, [{own} + {line}*1]\n",
+            "tdpbf16ps ",
+            $sum,
+            ", tmm4, tmm6\n",
+            "tdpbf16ps ",
+            $sum,
+            ", tmm4, tmm7\n",
+            "tdpbf16ps ",
+            $sum,
+            ", tmm5, tmm6\n",
+        )
+    };
 }
 
 /// Common frame: beginnings, the loop over the steps, stores. Everything is one block of assembly since tile registers
 /// must not be relied on from one block to the next. `{own}` and `{common}` are the addresses for the step at hand.
 macro_rules! tile_products {
-    ($job:expr, [$($begin:literal),+], [$($body:literal),+ $(,)?]) => {
+    ($job:expr, $begin:ident, $body:ident) => {
         asm!(
             "mov {a0}, [{job} + {own_at}]", "mov {a1}, [{job} + {own_at} + 8]",
             "mov {a2}, [{job} + {own_at} + 16]", "mov {a3}, [{job} + {own_at} + 24]",
             "mov {step}, [{job} + {steps_at}]",
-            $($begin,)+
+            $begin!(),
             "2:",
             "mov {offset}, [{step}]",
             "mov {common}, [{job} + {common_at}]", "add {common}, [{step} + 8]",
-            $($body,)+
+            $body!(),
             "add {step}, 16",
             "cmp {step}, [{job} + {steps_end_at}]",
             "jne 2b",
@@ -151,118 +297,11 @@ pub unsafe fn products(_: &TileSession, job: &Job, passes: Passes, common: Commo
     // SAFETY: a session exists only where AMX does; the rest is passed on to the caller.
     unsafe {
         match (common, passes) {
-            (Common::Right, Passes::One) => tile_products!(
-                job,
-                [
-                    "/* not used: {low} {common_low_at} */",
-                    "tilezero tmm0",
-                    "tilezero tmm1",
-                    "tilezero tmm2",
-                    "tilezero tmm3"
-                ],
-                [
-                    "tileloadd tmm4, [{common} + {line}*1]",
-                    "lea {own}, [{a0} + {offset}]",
-                    "tileloadd tmm5, [{own} + {line}*1]",
-                    "tdpbf16ps tmm0, tmm5, tmm4",
-                    "lea {own}, [{a1} + {offset}]",
-                    "tileloadd tmm6, [{own} + {line}*1]",
-                    "tdpbf16ps tmm1, tmm6, tmm4",
-                    "lea {own}, [{a2} + {offset}]",
-                    "tileloadd tmm7, [{own} + {line}*1]",
-                    "tdpbf16ps tmm2, tmm7, tmm4",
-                    "lea {own}, [{a3} + {offset}]",
-                    "tileloadd tmm5, [{own} + {line}*1]",
-                    "tdpbf16ps tmm3, tmm5, tmm4",
-                ]
-            ),
-            (Common::Right, Passes::Three) => tile_products!(
-                job,
-                ["tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3"],
-                [
-                    "tileloadd tmm4, [{common} + {line}*1]",
-                    "add {common}, [{job} + {common_low_at}]",
-                    "tileloadd tmm5, [{common} + {line}*1]",
-                    "lea {own}, [{a0} + {offset}]",
-                    "tileloadd tmm6, [{own} + {line}*1]",
-                    "add {own}, {low}",
-                    "tdpbf16ps tmm0, tmm6, tmm4",
-                    "tdpbf16ps tmm0, tmm6, tmm5",
-                    "tileloadd tmm7, [{own} + {line}*1]",
-                    "lea {own}, [{a1} + {offset}]",
-                    "tdpbf16ps tmm0, tmm7, tmm4",
-                    "tileloadd tmm6, [{own} + {line}*1]",
-                    "add {own}, {low}",
-                    "tdpbf16ps tmm1, tmm6, tmm4",
-                    "tdpbf16ps tmm1, tmm6, tmm5",
-                    "tileloadd tmm7, [{own} + {line}*1]",
-                    "lea {own}, [{a2} + {offset}]",
-                    "tdpbf16ps tmm1, tmm7, tmm4",
-                    "tileloadd tmm6, [{own} + {line}*1]",
-                    "add {own}, {low}",
-                    "tdpbf16ps tmm2, tmm6, tmm4",
-                    "tdpbf16ps tmm2, tmm6, tmm5",
-                    "tileloadd tmm7, [{own} + {line}*1]",
-                    "lea {own}, [{a3} + {offset}]",
-                    "tdpbf16ps tmm2, tmm7, tmm4",
-                    "tileloadd tmm6, [{own} + {line}*1]",
-                    "add {own}, {low}",
-                    "tdpbf16ps tmm3, tmm6, tmm4",
-                    "tdpbf16ps tmm3, tmm6, tmm5",
-                    "tileloadd tmm7, [{own} + {line}*1]",
-                    "tdpbf16ps tmm3, tmm7, tmm4",
-                ]
-            ),
-            (Common::LeftAdded, _) => tile_products!(
-                job,
-                [
-                    "mov {own}, [{job} + {out_at}]",
-                    "mov {offset}, [{job} + {stride_at}]",
-                    "tileloadd tmm0, [{own} + {offset}*1]",
-                    "mov {own}, [{job} + {out_at} + 8]",
-                    "mov {offset}, [{job} + {stride_at} + 8]",
-                    "tileloadd tmm1, [{own} + {offset}*1]",
-                    "mov {own}, [{job} + {out_at} + 16]",
-                    "mov {offset}, [{job} + {stride_at} + 16]",
-                    "tileloadd tmm2, [{own} + {offset}*1]",
-                    "mov {own}, [{job} + {out_at} + 24]",
-                    "mov {offset}, [{job} + {stride_at} + 24]",
-                    "tileloadd tmm3, [{own} + {offset}*1]"
-                ],
-                [
-                    "tileloadd tmm4, [{common} + {line}*1]",
-                    "add {common}, [{job} + {common_low_at}]",
-                    "tileloadd tmm5, [{common} + {line}*1]",
-                    "lea {own}, [{a0} + {offset}]",
-                    "tileloadd tmm6, [{own} + {line}*1]",
-                    "add {own}, {low}",
-                    "tdpbf16ps tmm0, tmm4, tmm6",
-                    "tdpbf16ps tmm0, tmm5, tmm6",
-                    "tileloadd tmm7, [{own} + {line}*1]",
-                    "lea {own}, [{a1} + {offset}]",
-                    "tdpbf16ps tmm0, tmm4, tmm7",
-                    "tileloadd tmm6, [{own} + {line}*1]",
-                    "add {own}, {low}",
-                    "tdpbf16ps tmm1, tmm4, tmm6",
-                    "tdpbf16ps tmm1, tmm5, tmm6",
-                    "tileloadd tmm7, [{own} + {line}*1]",
-                    "lea {own}, [{a2} + {offset}]",
-                    "tdpbf16ps tmm1, tmm4, tmm7",
-                    "tileloadd tmm6, [{own} + {line}*1]",
-                    "add {own}, {low}",
-                    "tdpbf16ps tmm2, tmm4, tmm6",
-                    "tdpbf16ps tmm2, tmm5, tmm6",
-                    "tileloadd tmm7, [{own} + {line}*1]",
-                    "lea {own}, [{a3} + {offset}]",
-                    "tdpbf16ps tmm2, tmm4, tmm7",
-                    "tileloadd tmm6, [{own} + {line}*1]",
-                    "add {own}, {low}",
-                    "tdpbf16ps tmm3, tmm4, tmm6",
-                    "tdpbf16ps tmm3, tmm5, tmm6",
-                    "tileloadd tmm7, [{own} + {line}*1]",
-                    "tdpbf16ps tmm3, tmm4, tmm7",
-                ]
-            ),
+            (Common::Right, Passes::One) => tile_products!(job, zeros, right_one),
+            (Common::Right, Passes::Three) => tile_products!(job, zeros, right_three),
+            (Common::Left, Passes::One) => tile_products!(job, zeros, left_one),
+            (Common::Left, Passes::Three) => tile_products!(job, zeros, left_three),
+            (Common::LeftAdded, _) => tile_products!(job, present, left_three),
         }
     }
 }

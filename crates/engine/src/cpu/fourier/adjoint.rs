@@ -25,22 +25,23 @@ pub(crate) struct Adjoint<'a, T: SimdReal> {
     operator: &'a Operator<T>,
     memory: &'a mut Memory<T>,
     pixels: Pixels,
+    v: &'a [T],
 }
 
 impl<'a, T: SimdReal> Adjoint<'a, T> {
-    /// Prepares the block with right-hand sides `v` and slopes `d` in `[0, 1]`, both without padding.
+    /// For the block with right-hand sides `v` and slopes `d` in `[0, 1]`, both without padding. [`Self::start`] must follow.
     pub(crate) fn new(
         isa: Isa,
         operator: &'a Operator<T>,
         memory: &'a mut Memory<T>,
         d: &[T],
-        v: &[T],
+        v: &'a [T],
     ) -> Self {
         let pixels = Pixels::of(&operator.adjoint);
         let t = T::from_f64(operator.step());
         let len = pixels.padded_len();
         let count = v.len() / pixels.plain(0, 0, len).len();
-        let Memory { scratch, constant, reflection, images, .. } = &mut *memory;
+        let Memory { reflection, images, .. } = &mut *memory;
         for image in 0..count {
             let d = &d[pixels.plain(image, 0, len)];
             pixels.zip(&mut reflection[pixels.padded(image, 0, len)], d, |r, d| {
@@ -50,20 +51,17 @@ impl<'a, T: SimdReal> Adjoint<'a, T> {
         }
         images.clear();
         images.extend(0..count);
-        sweep(
-            isa,
-            &operator.adjoint,
-            Accuracy::Full,
-            scratch,
-            images,
-            &mut Constant { pixels, t, v, constant },
-        );
-        Self { isa, operator, memory, pixels }
+        Self { isa, operator, memory, pixels, v }
     }
 
-    /// Writes the state to start from: what a step from zero would give.
-    pub(crate) fn start(&self, image: usize, state: &mut [T]) {
-        state.copy_from_slice(&self.memory.constant[self.pixels.padded(image, 0, self.pixels.padded_len())]);
+    /// Computes the constants, as accurately as the answers have to be, and writes the states to start from: what a step from
+    /// zero would give, which are the constants.
+    pub(crate) fn start(&mut self, accuracy: Accuracy, states: &mut [T]) {
+        let Self { isa, operator, pixels, v, .. } = *self;
+        let Memory { scratch, constant, reflection, images, .. } = &mut *self.memory;
+        let t = T::from_f64(operator.step());
+        let mut constant = Constant { pixels, t, v, reflection, constant, states };
+        sweep(isa, &operator.adjoint, accuracy, scratch, images, &mut constant);
     }
 }
 
@@ -123,15 +121,19 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
     }
 }
 
-/// Computes the constant `k`.
+/// Computes the constant `k`, and starts the iteration there.
 struct Constant<'a, T> {
     pixels: Pixels,
     t: T,
     v: &'a [T],
+    reflection: &'a [T],
     constant: &'a mut [T],
+    states: &'a mut [T],
 }
 
 impl<T: SimdReal> Pointwise<T> for Constant<'_, T> {
+    const ITERATES: bool = true;
+
     #[inline(always)]
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, argument: &mut [T]) {
         let v = &self.v[self.pixels.plain(image, at, argument.len())];
@@ -143,7 +145,23 @@ impl<T: SimdReal> Pointwise<T> for Constant<'_, T> {
     fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]) {
         let v = &self.v[self.pixels.plain(image, at, result.len())];
         self.pixels.zip(result, v, |k, v| *k += self.t * v);
-        self.constant[self.pixels.padded(image, at, result.len())].copy_from_slice(result);
+        let range = self.pixels.padded(image, at, result.len());
+        self.constant[range.clone()].copy_from_slice(result);
+        self.states[range].copy_from_slice(result);
+    }
+
+    #[inline(always)]
+    fn next<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
+        let range = self.pixels.padded(image, at, u.len());
+        reflect::<V>(&self.reflection[range.clone()], &self.states[range], u);
+    }
+}
+
+/// `u = r p`.
+#[inline(always)]
+fn reflect<V: Lanes>(r: &[V::Elem], p: &[V::Elem], u: &mut [V::Elem]) {
+    for ((u, r), p) in u.chunks_exact_mut(V::N).zip(r.chunks_exact(V::N)).zip(p.chunks_exact(V::N)) {
+        (V::load(r) * V::load(p)).store(u);
     }
 }
 
@@ -158,15 +176,18 @@ struct Update<'a, T> {
 }
 
 impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
+    const CONTINUES: bool = true;
     const ITERATES: bool = true;
 
     #[inline(always)]
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
         let range = self.pixels.padded(image, at, u.len());
-        let (r, p) = (&self.reflection[range.clone()], &self.state[range]);
-        for ((u, r), p) in u.chunks_exact_mut(V::N).zip(r.chunks_exact(V::N)).zip(p.chunks_exact(V::N)) {
-            (V::load(r) * V::load(p)).store(u);
-        }
+        reflect::<V>(&self.reflection[range.clone()], &self.state[range], u);
+    }
+
+    #[inline(always)]
+    fn next<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
+        self.before::<V>(image, at, u);
     }
 
     #[inline(always)]

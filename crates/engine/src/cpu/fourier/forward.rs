@@ -22,7 +22,7 @@ use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::prox::prox_row;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::FixedPointStep;
-use crate::{Injection, Map, Measure, Start};
+use crate::{Activation, Injection, Map, Measure, Start};
 
 /// One Peaceman-Rachford step for a block of images.
 pub(crate) struct Forward<'a, T: SimdReal> {
@@ -48,11 +48,36 @@ impl<T: SimdReal> Problem<'_, T> {
         let factor = if self.map.injection == Injection::Inner { inner } else { outer };
         (T::from_f64(factor), T::from_f64(outer * self.map.shift))
     }
+
+    /// Whether a state that is zero stands for the answer zero and the proximal step leaves it there.
+    fn leaves_zero(&self) -> bool {
+        let is_fixed = match self.map.activation {
+            Activation::HardTanh { lo, hi } => lo <= 0.0 && 0.0 <= hi,
+            Activation::Softplus { .. } | Activation::Sigmoid => false,
+            Activation::Relu
+            | Activation::LeakyRelu { .. }
+            | Activation::Identity
+            | Activation::Softsign
+            | Activation::Tanh => true,
+        };
+        is_fixed && self.map.injection == Injection::Inner && self.map.shift == 0.0
+    }
+
+    /// `u = 2 prox_t(g) - g`.
+    #[inline(always)]
+    fn reflect<V: Lanes<Elem = T>>(&self, g: &[T], u: &mut [T]) {
+        u.copy_from_slice(g);
+        prox_row::<V>(self.map.activation, self.step, u);
+        for (u, g) in u.chunks_exact_mut(V::N).zip(g.chunks_exact(V::N)) {
+            let z = V::load(u);
+            (z + (z - V::load(g))).store(u);
+        }
+    }
 }
 
 impl<'a, T: SimdReal> Forward<'a, T> {
-    /// Prepares the block whose injections are `y` (`y.len()` tells how many images); the map must have been checked and the
-    /// operator loaded for the same step.
+    /// For the block whose injections are `y` (`y.len()` tells how many images); the map must have been checked and the
+    /// operator loaded for the same step. [`Self::start`] must follow.
     pub(crate) fn new(
         isa: Isa,
         operator: &'a Operator<T>,
@@ -62,15 +87,43 @@ impl<'a, T: SimdReal> Forward<'a, T> {
     ) -> Self {
         let pixels = Pixels::of(&operator.forward);
         let problem = Problem { map, step: operator.step(), pixels, y };
-        let Memory { scratch, constant, images, .. } = &mut *memory;
-        images.clear();
-        images.extend(0..y.len() / map.operator.state_len());
-        sweep(isa, &operator.forward, Accuracy::Full, scratch, images, &mut Constant { problem, constant });
+        memory.images.clear();
+        memory.images.extend(0..y.len() / map.operator.state_len());
         Self { isa, operator, memory, problem }
     }
 
-    /// Writes the state to start from; `z` are the answers of the block, if they are the start.
-    pub(crate) fn start(&self, image: usize, start: Start, z: &[T], state: &mut [T]) {
+    /// Computes the constants, as accurately as the answers have to be, and writes the states to start from; `z` are the
+    /// answers of the block, if they are the start. A step from zero need not be made where it is known to give the constant.
+    pub(crate) fn start(&mut self, accuracy: Accuracy, start: Start, z: &[T], states: &mut [T]) {
+        let Self { isa, operator, problem, .. } = *self;
+        let Memory { scratch, constant, images, .. } = &mut *self.memory;
+        let table = &operator.forward;
+        if matches!(start, Start::Constant(0.0)) && problem.leaves_zero() {
+            sweep(
+                isa,
+                table,
+                accuracy,
+                scratch,
+                images,
+                &mut Constant::<_, true> { problem, constant, states },
+            );
+        } else {
+            let len = problem.pixels.padded_len();
+            sweep(
+                isa,
+                table,
+                accuracy,
+                scratch,
+                images,
+                &mut Constant::<_, false> { problem, constant, states },
+            );
+            for (image, state) in states.chunks_exact_mut(len).enumerate().take(images.len()) {
+                self.start_at(image, start, z, state);
+            }
+        }
+    }
+
+    fn start_at(&self, image: usize, start: Start, z: &[T], state: &mut [T]) {
         let pixels = self.problem.pixels;
         let plain = pixels.plain(image, 0, pixels.padded_len());
         let (factor, shift) = self.problem.combination(0.0, 1.0);
@@ -133,13 +186,16 @@ impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
     }
 }
 
-/// Computes the constant `k`.
-struct Constant<'a, T> {
+/// Computes the constant `k`, and starts the iteration there if `START`.
+struct Constant<'a, T, const START: bool> {
     problem: Problem<'a, T>,
     constant: &'a mut [T],
+    states: &'a mut [T],
 }
 
-impl<T: SimdReal> Pointwise<T> for Constant<'_, T> {
+impl<T: SimdReal, const START: bool> Pointwise<T> for Constant<'_, T, START> {
+    const ITERATES: bool = START;
+
     #[inline(always)]
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, argument: &mut [T]) {
         let Problem { step, pixels, y, .. } = self.problem;
@@ -155,7 +211,16 @@ impl<T: SimdReal> Pointwise<T> for Constant<'_, T> {
         let (factor, shift) = self.problem.combination(step, step - 1.0);
         let y = &y[pixels.plain(image, at, result.len())];
         pixels.zip(result, y, |k, y| *k += factor * y + shift);
-        self.constant[pixels.padded(image, at, result.len())].copy_from_slice(result);
+        let range = pixels.padded(image, at, result.len());
+        self.constant[range.clone()].copy_from_slice(result);
+        if START {
+            self.states[range].copy_from_slice(result);
+        }
+    }
+
+    #[inline(always)]
+    fn next<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
+        self.problem.reflect::<V>(&self.states[self.problem.pixels.padded(image, at, u.len())], u);
     }
 }
 
@@ -169,18 +234,17 @@ struct Update<'a, T> {
 }
 
 impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
+    const CONTINUES: bool = true;
     const ITERATES: bool = true;
 
     #[inline(always)]
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
-        let Problem { map, step, pixels, .. } = self.problem;
-        let g = &self.state[pixels.padded(image, at, u.len())];
-        u.copy_from_slice(g);
-        prox_row::<V>(map.activation, step, u);
-        for (u, g) in u.chunks_exact_mut(V::N).zip(g.chunks_exact(V::N)) {
-            let z = V::load(u);
-            (z + (z - V::load(g))).store(u);
-        }
+        self.problem.reflect::<V>(&self.state[self.problem.pixels.padded(image, at, u.len())], u);
+    }
+
+    #[inline(always)]
+    fn next<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
+        self.before::<V>(image, at, u);
     }
 
     #[inline(always)]

@@ -57,11 +57,14 @@ impl Vectorised<f64> for Invert<'_> {
             let size = re * re + im * im;
             (pivot[k], pivot[padded + k]) = (1.0, 0.0);
             scale::<V>(pivot, padded, (re / size, -im / size));
+            // So that a row's own factor goes without being set to zero first: a vector that is read right after one of
+            // its numbers was written has to wait.
+            pivot[k] += 1.0;
             for row in before.chunks_exact_mut(2 * padded).chain(after.chunks_exact_mut(2 * padded)) {
                 let factor = (row[k], row[padded + k]);
-                (row[k], row[padded + k]) = (0.0, 0.0);
                 subtract::<V>(row, pivot, padded, factor);
             }
+            pivot[k] -= 1.0;
         }
     }
 }
@@ -81,13 +84,13 @@ fn scale<V: Lanes<Elem = f64>>(row: &mut [f64], padded: usize, factor: (f64, f64
 /// `row -= factor * pivot`.
 #[inline(always)]
 fn subtract<V: Lanes<Elem = f64>>(row: &mut [f64], pivot: &[f64], padded: usize, factor: (f64, f64)) {
-    let (x, y) = (V::splat(-factor.0), V::splat(-factor.1));
+    let (x, y, minus_y) = (V::splat(-factor.0), V::splat(-factor.1), V::splat(factor.1));
     let (re, im) = row.split_at_mut(padded);
     let (pivot_re, pivot_im) = pivot.split_at(padded);
     let pivot = pivot_re.chunks_exact(V::N).zip(pivot_im.chunks_exact(V::N));
     for ((re, im), (a, b)) in re.chunks_exact_mut(V::N).zip(im.chunks_exact_mut(V::N)).zip(pivot) {
         let (a, b) = (V::load(a), V::load(b));
-        (V::load(re) + a * x - b * y).store(re);
-        (V::load(im) + a * y + b * x).store(im);
+        b.fma(minus_y, a.fma(x, V::load(re))).store(re);
+        b.fma(x, a.fma(y, V::load(im))).store(im);
     }
 }

@@ -30,12 +30,16 @@ const TOGETHER: usize = 32;
 /// What happens to the pixels before and after the operator; a row of pixels is named by its image and by where it starts
 /// in it (channels padded).
 pub(crate) trait Pointwise<T: SimdReal> {
-    /// Whether the images are swept again and again, each sweep beginning with what `before` makes of the last one's results.
+    /// Whether an image that an earlier sweep has begun is taken from there, without `before`.
+    const CONTINUES: bool = false;
+    /// Whether the images are swept again, beginning with what `next` makes of this sweep's results.
     const ITERATES: bool = false;
     /// Writes what the operator is applied to.
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, argument: &mut [T]);
     /// Takes what the operator gave.
     fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]);
+    /// Writes what the next sweep applies its operator to; comes right after `after` if the images are swept again.
+    fn next<V: Lanes<Elem = T>>(&self, _image: usize, _at: usize, _argument: &mut [T]) {}
 }
 
 /// Memory of a sweep over at most `block` images.
@@ -103,14 +107,15 @@ pub(crate) fn sweep<T: SimdReal, P: Pointwise<T>>(
     assert!(images.iter().all(|&image| image < block), "an image outside the block");
     let column_len = block * stride;
     let row_at = |image: usize, y: usize| image * stride + y * 2 * plane.channels;
-    let begin = |pointwise: &P, image: usize, y: usize, row: &mut [T], spectrum: &mut [T], work: &mut [T]| {
-        let at = y * row.len();
-        isa.dispatch(Before { pointwise, image, at, argument: row });
+    let transform = |image: usize, y: usize, pixels: &[T], spectrum: &mut [T], work: &mut [T]| {
         let spectrum = &mut spectrum[row_at(image, y)..];
-        isa.dispatch(ForwardRow { plane, pixels: row, spectrum, stride: column_len, work });
+        isa.dispatch(ForwardRow { plane, pixels, spectrum, stride: column_len, work });
     };
-    for &image in images.iter().filter(|&&image| !(P::ITERATES && begun[image])) {
-        (0..plane.height).for_each(|y| begin(pointwise, image, y, row, spectrum, &mut work.numbers));
+    for &image in images.iter().filter(|&&image| !(P::CONTINUES && begun[image])) {
+        for y in 0..plane.height {
+            isa.dispatch(Before { pointwise: &*pointwise, image, at: y * row.len(), argument: row });
+            transform(image, y, row, spectrum, &mut work.numbers);
+        }
     }
     for (column, spectra) in spectrum.chunks_exact_mut(column_len).enumerate() {
         for images in images.chunks(TOGETHER) {
@@ -128,9 +133,11 @@ pub(crate) fn sweep<T: SimdReal, P: Pointwise<T>>(
                 pixels: row,
                 work: &mut work.numbers,
             });
-            isa.dispatch(After { pointwise, image, at: y * row.len(), result: row });
+            let at = y * row.len();
+            isa.dispatch(After { pointwise, image, at, result: row });
             if P::ITERATES {
-                begin(pointwise, image, y, row, spectrum, &mut work.numbers);
+                isa.dispatch(Next { pointwise: &*pointwise, image, at, argument: row });
+                transform(image, y, row, spectrum, &mut work.numbers);
             }
         }
         begun[image] = P::ITERATES;
@@ -170,6 +177,21 @@ impl<T: SimdReal, P: Pointwise<T>> Vectorised<T> for Before<'_, T, P> {
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
         self.pointwise.before::<V>(self.image, self.at, self.argument);
+    }
+}
+
+struct Next<'a, T, P> {
+    pointwise: &'a P,
+    image: usize,
+    at: usize,
+    argument: &'a mut [T],
+}
+
+impl<T: SimdReal, P: Pointwise<T>> Vectorised<T> for Next<'_, T, P> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        self.pointwise.next::<V>(self.image, self.at, self.argument);
     }
 }
 

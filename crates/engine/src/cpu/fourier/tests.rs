@@ -7,7 +7,6 @@ use super::pixels::Pixels;
 #[cfg(target_arch = "x86_64")]
 use super::sweep::{Pointwise, Scratch, sweep};
 use super::{Adjoint, Convolution, Forward, Kernel, Memory, Operator};
-#[cfg(target_arch = "x86_64")]
 use crate::cpu::conv::Accuracy;
 use crate::cpu::distance::Distance;
 use crate::cpu::isa::Isa;
@@ -159,15 +158,11 @@ impl<T: SimdReal> Bench<T> {
         Self { isa, size, operator, memory, workspace }
     }
 
-    /// The solutions for injections `y` from the start 1.
-    fn solve(&mut self, map: &Map, y: &[T], tolerance: f64) -> (Vec<T>, Vec<SampleReport>) {
+    /// The solutions for injections `y`.
+    fn solve(&mut self, map: &Map, start: f64, y: &[T], tolerance: f64) -> (Vec<T>, Vec<SampleReport>) {
         let images = y.len() / self.size.len();
         let mut step = Forward::new(self.isa, &self.operator, &mut self.memory, map, y);
-        for (image, state) in
-            self.workspace.iterates.image.chunks_exact_mut(step.state_len()).enumerate().take(images)
-        {
-            step.start(image, Start::Constant(1.0), &[], state);
-        }
+        step.start(Accuracy::Full, Start::Constant(start), &[], &mut self.workspace.iterates.image);
         drive(&mut step, &mut self.workspace, y.len(), images, tolerance)
     }
 
@@ -175,11 +170,7 @@ impl<T: SimdReal> Bench<T> {
     fn adjoint(&mut self, d: &[T], v: &[T], tolerance: f64) -> (Vec<T>, Vec<SampleReport>) {
         let images = v.len() / self.size.len();
         let mut step = Adjoint::new(self.isa, &self.operator, &mut self.memory, d, v);
-        for (image, state) in
-            self.workspace.iterates.image.chunks_exact_mut(step.state_len()).enumerate().take(images)
-        {
-            step.start(image, state);
-        }
+        step.start(Accuracy::Full, &mut self.workspace.iterates.image);
         drive(&mut step, &mut self.workspace, v.len(), images, tolerance)
     }
 }
@@ -237,14 +228,21 @@ fn check_equations<T: SimdReal>(
     let [y, v] = [0, 1].map(|_| numbers::<T>(&random(rng, 2 * size.len())));
     let context = format!("{} {map:?}, step {step}", isa.name());
 
-    let (z, reports) = bench.solve(map, &y, tolerance);
-    assert!(reports.iter().all(SampleReport::converged), "{context}: {reports:?}");
     let mut slopes = Vec::new();
-    for (z, y) in z.chunks(size.len()).zip(y.chunks(size.len())) {
-        let z = doubles(z);
-        let (f, d) = image(size, map, &weights, &z, &doubles(y));
-        slopes.extend(d);
-        assert!(largest_gap(&z, &f) < accepted, "{context}: z and F(z) differ by {}", largest_gap(&z, &f));
+    for start in [1.0, 0.0] {
+        let (z, reports) = bench.solve(map, start, &y, tolerance);
+        assert!(reports.iter().all(SampleReport::converged), "{context}: {reports:?}");
+        slopes.clear();
+        for (z, y) in z.chunks(size.len()).zip(y.chunks(size.len())) {
+            let z = doubles(z);
+            let (f, d) = image(size, map, &weights, &z, &doubles(y));
+            slopes.extend(d);
+            assert!(
+                largest_gap(&z, &f) < accepted,
+                "{context}: z and F(z) differ by {}",
+                largest_gap(&z, &f)
+            );
+        }
     }
 
     let (g, reports) = bench.adjoint(&numbers(&slopes), &v, tolerance);
@@ -350,13 +348,13 @@ fn check_independence(size: Size) {
     let d: Vec<f32> = random(rng, y.len()).iter().map(|d| d.abs() as f32).collect();
     for isa in Isa::available() {
         let mut bench = Bench::<f32>::new(isa, size, &weights, 0.7, count as usize);
-        let (together, reports) = bench.solve(&map, &y, 1e-5);
+        let (together, reports) = bench.solve(&map, 1.0, &y, 1e-5);
         let (together_adjoint, _) = bench.adjoint(&d, &y, 1e-5);
         assert!(reports.iter().any(|r| r.iterations != reports[0].iterations));
         let mut alone = Bench::<f32>::new(isa, size, &weights, 0.7, 1);
         for (k, y) in y.chunks(size.len()).enumerate() {
             let range = k * size.len()..(k + 1) * size.len();
-            let (z, report) = alone.solve(&map, y, 1e-5);
+            let (z, report) = alone.solve(&map, 1.0, y, 1e-5);
             assert_eq!(z, together[range.clone()]);
             assert_eq!(report[0], reports[k]);
             assert_eq!(alone.adjoint(&d[range.clone()], y, 1e-5).0, together_adjoint[range]);
@@ -453,30 +451,34 @@ fn iterations_in_place_are_steps() {
         let Bench { operator, memory, .. } = &mut bench;
         let active: [&[usize]; 5] = [&[0, 1, 2], &[0, 2], &[1], &[0, 1, 2], &[2, 0]];
         for measure in [Measure::Relative, Measure::Sup] {
-            let mut problem = Forward::new(isa, operator, memory, &map, &y);
-            check_in_place(&mut problem, &active, measure);
-            drop(problem);
-            check_in_place(&mut Adjoint::new(isa, operator, memory, &slopes, &v), &active, measure);
+            for start in [0.0, 1.0] {
+                let mut problem = Forward::new(isa, operator, memory, &map, &y);
+                let mut states = vec![0.0; 3 * problem.state_len()];
+                problem.start(Accuracy::Full, Start::Constant(start), &[], &mut states);
+                check_in_place(&mut problem, states, &active, measure);
+            }
+            let mut problem = Adjoint::new(isa, operator, memory, &slopes, &v);
+            let mut states = vec![0.0; 3 * problem.state_len()];
+            problem.start(Accuracy::Full, &mut states);
+            check_in_place(&mut problem, states, &active, measure);
         }
     }
 }
 
-fn check_in_place(problem: &mut dyn FixedPointStep<f32>, active: &[&[usize]], measure: Measure) {
-    let start = vec![1.0; 3 * problem.state_len()];
-    let (mut image, mut far) = (start.clone(), [Distance::EMPTY; 3]);
+fn check_in_place(
+    problem: &mut dyn FixedPointStep<f32>,
+    start: Vec<f32>,
+    active: &[&[usize]],
+    measure: Measure,
+) {
+    let (mut state, mut in_place) = (start.clone(), [Distance::EMPTY; 3]);
+    for active in active {
+        assert!(problem.iterate(active, &mut state, measure, &mut in_place));
+    }
+    let (mut image, mut far) = (start, [Distance::EMPTY; 3]);
     for active in active {
         let argument = image.clone();
         problem.step(active, &argument, &mut image, measure, &mut far);
-    }
-    let (mut state, mut in_place) = (start, [Distance::EMPTY; 3]);
-    for (at, active) in active.iter().enumerate() {
-        if at == 0 {
-            // What was begun before is none of a step's.
-            let argument = state.clone();
-            problem.step(active, &argument, &mut state, measure, &mut in_place);
-        } else {
-            assert!(problem.iterate(active, &mut state, measure, &mut in_place));
-        }
     }
     assert!(state == image && in_place == far);
 }

@@ -14,6 +14,7 @@
 //! so an image's numbers do not depend on its company.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -168,39 +169,50 @@ impl TiledTable {
         let half = self.matrices.len() / 2;
         let matrix = &self.matrices[..half][frequency * tiles * tiles..][..tiles * tiles];
         let (spectra, results) = (spectra.as_mut_ptr(), scratch.results.as_mut_ptr());
-        let steps = self.steps.as_ptr_range();
-        for (output, matrix) in matrix.chunks_exact(tiles).enumerate() {
-            // Sum `2 g` is the real part of the results of sixteen images, sum `2 g + 1` the imaginary part.
-            let place = |sum: usize| {
-                let (first, part) = (sum / 2 * SIDE, sum % 2 * tiles * SIDE + output * SIDE);
-                // SAFETY: within the columns of sixteen neighbours, or within the scratch memory, as asserted.
-                unsafe {
-                    match images.chunks(SIDE).nth(sum / 2) {
-                        Some(group) if is_direct(group) => {
-                            (spectra.add(group[0] * stride + at + part), 4 * stride)
-                        }
-                        _ => (results.add(first * len + part), 4 * len),
+        let groups = images.len().div_ceil(SIDE);
+        // Sixteen outputs of the matrix, and sixteen images for their real (0) or imaginary (1) results.
+        let outputs_at = |output: usize| matrix[output * tiles..].as_ptr().cast();
+        let images_at =
+            |group: usize, part: usize| scratch.images[(2 * group + part) * 2 * tiles..].as_ptr().cast();
+        let place = |group: usize, part: usize, output: usize| {
+            let at_part = (part * tiles + output) * SIDE;
+            // SAFETY: within the columns of sixteen neighbours, or within the scratch memory, as asserted.
+            unsafe {
+                match images.chunks(SIDE).nth(group) {
+                    Some(group) if is_direct(group) => {
+                        (spectra.add(group[0] * stride + at + at_part), 4 * stride)
                     }
+                    _ => (results.add(group * SIDE * len + at_part), 4 * len),
                 }
+            }
+        };
+        let (image_low, matrix_low) = (tiles * size, half * size);
+        let Range { start: steps, end: steps_end } = self.steps.as_ptr_range();
+        let run =
+            |own, [own_low, common_low]: [usize; 2], common, places: [(*mut f32, usize); GROUP], side| {
+                let (out, out_stride) = (places.map(|place| place.0), places.map(|place| place.1));
+                let job = Job { own, common, own_low, common_low, out, out_stride, steps, steps_end };
+                // SAFETY: there is a step; operands hold `tiles` high tiles from where they begin and as many low ones as far
+                // behind as said. Sums are 16 numbers of each of 16 images or results.
+                unsafe { products(session, &job, passes, side) }
             };
-            let job = Job {
-                // Tiles without images repeat the first; their results are dropped.
-                own: std::array::from_fn(|sum| {
-                    let sum = if sum / 2 * SIDE < images.len() { sum } else { sum % 2 };
-                    scratch.images[sum * 2 * tiles..].as_ptr().cast()
-                }),
-                common: matrix.as_ptr().cast(),
-                own_low: tiles * size,
-                common_low: half * size,
-                out: std::array::from_fn(|sum| place(sum).0),
-                out_stride: std::array::from_fn(|sum| place(sum).1),
-                steps: steps.start,
-                steps_end: steps.end,
-            };
-            // SAFETY: there is a step; operands hold `tiles` high and `tiles` low tiles from where they
-            // begin, the latter at the same place of the other half of the matrices. Sums are 16 numbers of
-            // each of 16 images or results.
-            unsafe { products(session, &job, passes, Common::Right) }
+        if groups == 1 {
+            // Four tiles of outputs have the images in common; what there is not of them repeats the last.
+            for (part, first) in
+                [0, 1].into_iter().flat_map(|part| (0..tiles).step_by(GROUP).map(move |o| (part, o)))
+            {
+                let output = |sum: usize| (first + sum).min(tiles - 1);
+                let places = std::array::from_fn(|sum| place(0, part, output(sum)));
+                let own = std::array::from_fn(|sum| outputs_at(output(sum)));
+                run(own, [matrix_low, image_low], images_at(0, part), places, Common::Left);
+            }
+        } else {
+            // Real and imaginary parts of two groups of images have the outputs in common.
+            for output in 0..tiles {
+                let places = std::array::from_fn(|sum| place(sum / 2, sum % 2, output));
+                let own = std::array::from_fn(|sum| images_at(sum / 2, sum % 2));
+                run(own, [image_low, matrix_low], outputs_at(output), places, Common::Right);
+            }
         }
     }
 }

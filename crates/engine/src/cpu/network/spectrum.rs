@@ -7,7 +7,7 @@ use std::f64::consts::TAU;
 
 use rayon::prelude::*;
 
-use super::eigen::{TopEigenpair, top_eigenpair};
+use super::eigen::{Hermitian, RealSymmetric, TopEigenpair, top_eigenpair};
 use super::vectorised::vectorised;
 use crate::{Operator, Padding, Real};
 
@@ -21,7 +21,7 @@ pub(super) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &m
         Operator::Dense { n } => {
             let symmetric: Vec<f64> =
                 (0..n * n).map(|i| 0.5 * (w[i].to_f64() + w[i % n * n + i / n].to_f64())).collect();
-            let top = top_eigenpair(n, &symmetric, FINE);
+            let top = top_eigenpair(&RealSymmetric { n, entries: &symmetric }, FINE);
             for (i, g) in gradient.iter_mut().enumerate() {
                 *g = T::from_f64(top.vector[i / n] * top.vector[i % n]);
             }
@@ -35,7 +35,8 @@ pub(super) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &m
                     + w[(i * channels + o) * count + count - 1 - tap].to_f64())
             });
             let estimate = |frequency: usize, tolerance: f64| {
-                top_eigenpair(2 * channels, &torus.block(channels, &symmetric, frequency), tolerance)
+                let (re, im) = torus.symbol(channels, &symmetric, frequency);
+                top_eigenpair(&Hermitian { n: channels, re, im }, tolerance)
             };
             let rough: Vec<(f64, f64)> = (0..torus.frequencies())
                 .into_par_iter()
@@ -53,9 +54,9 @@ pub(super) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &m
             let (frequency, top) =
                 tops.into_iter().reduce(|a, b| if b.1.value > a.1.value { b } else { a }).unwrap_or_default();
             let (re, im) = top.vector.split_at(channels);
+            let phases: Vec<(f64, f64)> = (0..count).map(|tap| torus.phase(frequency, tap)).collect();
             for (at, g) in gradient.iter_mut().enumerate() {
-                let (o, i, tap) = (at / count / channels, at / count % channels, at % count);
-                let (cos, sin) = torus.phase(frequency, tap);
+                let (o, i, (cos, sin)) = (at / count / channels, at / count % channels, phases[at % count]);
                 let (even, odd) = (re[o] * re[i] + im[o] * im[i], re[o] * im[i] - im[o] * re[i]);
                 *g = T::from_f64(even * cos - odd * sin);
             }
@@ -85,7 +86,7 @@ pub(super) fn splitting_factor<T: Real>(operator: &Operator, w: &[T], step: f64,
                 }
             }
         });
-        top_eigenpair(n, &gram, 1e-5).value.max(0.0).sqrt()
+        top_eigenpair(&RealSymmetric { n, entries: &gram }, 1e-5).value.max(0.0).sqrt()
     };
     match *operator {
         Operator::Dense { n } => factor_of(n, w.iter().map(|x| x.to_f64()).collect()),
@@ -145,9 +146,9 @@ impl Torus {
         (cos, sin)
     }
 
-    /// The block of a frequency as a real matrix, `[[Re, -Im], [Im, Re]]`.
-    fn block(&self, channels: usize, taps: &[f64], frequency: usize) -> Vec<f64> {
-        let (square, n) = (channels * channels, 2 * channels);
+    /// The real and imaginary parts of the block of a frequency.
+    fn symbol(&self, channels: usize, taps: &[f64], frequency: usize) -> (Vec<f64>, Vec<f64>) {
+        let square = channels * channels;
         let (mut re, mut im) = (vec![0.0; square], vec![0.0; square]);
         for (tap, kernel) in taps.chunks_exact(square).enumerate() {
             let (cos, sin) = self.phase(frequency, tap);
@@ -158,6 +159,13 @@ impl Torus {
                 }
             });
         }
+        (re, im)
+    }
+
+    /// The same as a real matrix, `[[Re, -Im], [Im, Re]]`.
+    fn block(&self, channels: usize, taps: &[f64], frequency: usize) -> Vec<f64> {
+        let n = 2 * channels;
+        let (re, im) = self.symbol(channels, taps, frequency);
         let mut block = vec![0.0; n * n];
         for o in 0..channels {
             for i in 0..channels {
@@ -246,7 +254,7 @@ mod tests {
             let w = random(operator.weight_len(), seed as u64);
             let (n, m) = matrix(operator, &w);
             let symmetric: Vec<f64> = (0..n * n).map(|i| 0.5 * (m[i] + m[i % n * n + i / n])).collect();
-            let exact = top_eigenpair(n, &symmetric, 1e-12).value;
+            let exact = top_eigenpair(&RealSymmetric { n, entries: &symmetric }, 1e-12).value;
             let mut gradient = vec![0.0; w.len()];
             let peak = symmetric_peak(operator, &w, &mut gradient);
             if matches!(operator, Operator::Conv { padding: Padding::Zero, .. }) {
