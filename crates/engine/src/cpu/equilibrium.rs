@@ -116,7 +116,6 @@ macro_rules! device {
                 check_len("reports", reports.len(), batch)?;
                 let y = sizes.injections(y)?;
                 let z = sizes.states_mut("z", z)?;
-                check_finite(self.isa, "y", y)?;
                 self.prepare(plan, solver)?;
                 let block = plan.block(Some(solver), batch, self.threads);
                 let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
@@ -127,8 +126,7 @@ macro_rules! device {
                     .zip(z.chunks_mut(block * sizes.state))
                     .zip(reports[..batch].chunks_mut(block))
                     .map(|((y, z), reports)| Job { inputs: Inputs::Forward { y, start }, answers: z, reports });
-                self.run(workers, lockstep, common, stopping, blocks);
-                Ok(())
+                self.run(workers, lockstep, common, stopping, blocks, ("y", y))
             }
 
             fn adjoint(
@@ -148,7 +146,6 @@ macro_rules! device {
                 check_len("reports", reports.len(), batch)?;
                 let (z, y, v) = (sizes.states("z", z)?, sizes.injections(y)?, sizes.states("v", v)?);
                 let g = sizes.states_mut("g", g)?;
-                check_finite(self.isa, "v", v)?;
                 self.prepare(plan, solver)?;
                 let block = plan.block(Some(solver), batch, self.threads);
                 let CpuPlan { packed, splittings, workers, lockstep, .. } = plan;
@@ -161,8 +158,7 @@ macro_rules! device {
                     .zip(g.chunks_mut(block * sizes.state))
                     .zip(reports[..batch].chunks_mut(block))
                     .map(|((((z, y), v), g), reports)| Job { inputs: Inputs::Adjoint { z, y, v }, answers: g, reports });
-                self.run(workers, lockstep, common, stopping, blocks);
-                Ok(())
+                self.run(workers, lockstep, common, stopping, blocks, ("v", v))
             }
 
             fn pullback(
@@ -219,7 +215,8 @@ impl<T: SimdReal> Cpu<T> {
         }
     }
 
-    /// Solves blocks, each sample for itself or all together, as the stopping rule says.
+    /// Solves blocks, each sample for itself or all together, as the stopping rule says. Refuses `given`, what the blocks are
+    /// made of and its name, if it is not finite.
     fn run<'a>(
         &self,
         workers: &'a mut [Worker<T>],
@@ -227,14 +224,21 @@ impl<T: SimdReal> Cpu<T> {
         common: Common<'a, T>,
         stopping: &Stopping,
         blocks: impl DoubleEndedIterator<Item = Job<'a, T>> + Send,
-    ) {
+        (what, given): (&'static str, &[T]),
+    ) -> Result<()> {
         if stopping.scope == Scope::PerSample {
+            let refused = AtomicBool::new(false);
             self.share(workers, blocks, |worker, Job { inputs, answers, reports }| {
+                // Block by block: a solve finds in cache what was just looked at.
+                if check_finite(self.isa, what, inputs.given()).is_err() {
+                    return refused.store(true, Ordering::Relaxed);
+                }
                 let Prepared { mut step, method, workspace } = worker.prepare(common, inputs, answers);
                 solve_block(Block { step: step.problem(), method, workspace, answers, reports }, stopping);
             });
-            return;
+            return if refused.into_inner() { check_finite(self.isa, what, given) } else { Ok(()) };
         }
+        check_finite(self.isa, what, given)?;
         let jobs: Vec<Job<T>> = blocks.collect();
         lockstep.resize_with(jobs.len().max(lockstep.len()), Worker::default);
         let mut prepared: Vec<_> = lockstep
@@ -256,6 +260,7 @@ impl<T: SimdReal> Cpu<T> {
             use rayon::prelude::*;
             self.install(|| blocks.par_iter_mut().for_each(work));
         });
+        Ok(())
     }
 }
 

@@ -257,6 +257,16 @@ pub(super) enum Inputs<'a, T> {
     Adjoint { z: &'a [T], y: &'a [T], v: &'a [T] },
 }
 
+impl<'a, T> Inputs<'a, T> {
+    /// What the equation is given: the injections, or the right-hand sides.
+    pub fn given(&self) -> &'a [T] {
+        match self {
+            Self::Forward { y, .. } => y,
+            Self::Adjoint { v, .. } => v,
+        }
+    }
+}
+
 /// What all blocks of a solve have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Common<'a, T: SimdReal> {
