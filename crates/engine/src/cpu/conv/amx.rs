@@ -11,8 +11,8 @@ use std::ops::Range;
 use super::shape::{Geometry, Shape, Stencil};
 use crate::cpu::buffer::Buffer;
 use crate::cpu::tiles::{
-    AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, products, split, split16,
-    store16,
+    AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, products, rest32, round32,
+    split, split16, store16,
 };
 use crate::{Padding, Real};
 
@@ -339,34 +339,53 @@ fn split_in_place<const CHANGE: bool>(
             let from = plane * shape.input_len() + row * width * channels + channel;
             let to = (half / 2) * slots.len + (half % 2) * HALF + ((row + 1) * (width + 2) + 1) * DEPTH;
             let shared = slots.shared && half / 2 == slots.full;
-            for column in 0..width {
-                let (from, to) = (from + column * channels, to + column * DEPTH);
-                // SAFETY: sixteen channels of an inner pixel, of the image and of `last` (equally long), and of a slot of
-                // the padded image; the half slot before it belongs to the pixel to the left, which the border provides.
+            let mut next = |column: usize| {
+                // SAFETY: sixteen channels of an inner pixel of the image and of `last` (equally long).
                 unsafe {
-                    let mut x = _mm512_loadu_ps(image.as_ptr().add(from));
-                    if CHANGE {
-                        let last = last.as_mut_ptr().add(from);
-                        let change = _mm512_sub_ps(x, _mm512_loadu_ps(last));
-                        _mm512_storeu_ps(last, x);
-                        squares = _mm512_fmadd_ps(change, change, squares);
-                        x = change;
+                    let from = from + column * channels;
+                    let x = _mm512_loadu_ps(image.as_ptr().add(from));
+                    if !CHANGE {
+                        return x;
                     }
+                    let last = last.as_mut_ptr().add(from);
+                    let change = _mm512_sub_ps(x, _mm512_loadu_ps(last));
+                    _mm512_storeu_ps(last, x);
+                    squares = _mm512_fmadd_ps(change, change, squares);
+                    change
+                }
+            };
+            if shared {
+                // A line is a pixel and its right neighbour; the first is the border's.
+                let mut left = _mm512_setzero_ps();
+                for column in 0..=width {
+                    let right = if column < width { next(column) } else { _mm512_setzero_ps() };
+                    let to = to - DEPTH + column * DEPTH;
+                    let rounded = round32(left, right);
+                    // SAFETY: the slot of an inner pixel or of the border to the left.
+                    unsafe {
+                        _mm512_storeu_si512(high.as_mut_ptr().add(to).cast(), rounded);
+                        if !low.is_empty() {
+                            _mm512_storeu_si512(
+                                low.as_mut_ptr().add(to).cast(),
+                                rest32(left, right, rounded),
+                            );
+                        }
+                    }
+                    left = right;
+                }
+                continue;
+            }
+            for column in 0..width {
+                let (x, to) = (next(column), to + column * DEPTH);
+                // SAFETY: sixteen channels of a slot of an inner pixel.
+                unsafe {
                     let rounded = _mm512_cvtneps_pbh(x);
                     let bits = std::mem::transmute::<__m256bh, __m256i>(rounded);
-                    let high = high.as_mut_ptr().add(to);
-                    _mm256_storeu_si256(high.cast(), bits);
-                    if shared {
-                        _mm256_storeu_si256(high.sub(HALF).cast(), bits);
-                    }
+                    _mm256_storeu_si256(high.as_mut_ptr().add(to).cast(), bits);
                     if !low.is_empty() {
                         let rest = _mm512_cvtneps_pbh(_mm512_sub_ps(x, _mm512_cvtpbh_ps(rounded)));
                         let bits = std::mem::transmute::<__m256bh, __m256i>(rest);
-                        let low = low.as_mut_ptr().add(to);
-                        _mm256_storeu_si256(low.cast(), bits);
-                        if shared {
-                            _mm256_storeu_si256(low.sub(HALF).cast(), bits);
-                        }
+                        _mm256_storeu_si256(low.as_mut_ptr().add(to).cast(), bits);
                     }
                 }
             }
