@@ -235,13 +235,12 @@ impl<T: SimdReal> ConvKernel<T> for Convolution<T> {
     fn rows(
         &self,
         images: &[T],
-        continued: bool,
+        series: Series,
         scratch: &mut ConvScratch<T>,
         emit: &mut dyn FnMut(usize, &mut [T], &mut [T]),
     ) {
         let row_len = self.geometry.output_rows(1);
         let (accuracy, own) = (scratch.grade.accuracy(), own(&mut scratch.own));
-        let series = if continued { Series::Next } else { Series::First };
         self.bands(images, (accuracy, series), own, &mut scratch.numbers, |first, band| {
             // Row by row: what follows reads a row several times, and several bands would not fit in L1.
             let (u, w) = band.split_at_mut(band.len() / self.geometry.out_planes);

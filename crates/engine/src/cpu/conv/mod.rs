@@ -17,7 +17,7 @@ mod winograd;
 mod workspace;
 
 pub use batch::{forward, input_gradient, weight_gradient};
-pub(crate) use kernel::kernel;
+pub(crate) use kernel::{Series, kernel};
 pub use precision::{Accuracy, Grade, Graded, GradedScratch, set_accuracy};
 pub use shape::Shape;
 

@@ -5,6 +5,7 @@
 //! its residual comes near that level, never descends, and never ends on a residual that its accuracy does not vouch for.
 //! The choice looks at this sample's residuals alone.
 
+use super::kernel::Series;
 use crate::Measure;
 use crate::cpu::distance::Distance;
 use crate::cpu::simd::SimdReal;
@@ -73,6 +74,8 @@ impl Accuracy {
 pub struct Grade {
     accuracy: Accuracy,
     last: Option<usize>,
+    /// Whether no application continues another.
+    alone: bool,
 }
 
 impl Grade {
@@ -83,14 +86,23 @@ impl Grade {
 
     /// Changes the accuracy. What comes after a change continues nothing.
     pub fn set(&mut self, accuracy: Accuracy) {
-        if self.accuracy != accuracy {
-            *self = Self { accuracy, last: None };
+        if self.accuracy != accuracy || self.alone {
+            *self = Self { accuracy, ..Self::default() };
         }
     }
 
-    /// Begins an application to a sample. Says whether the one before it was to the same, with the same accuracy.
-    pub(crate) fn begin(&mut self, sample: usize) -> bool {
-        self.last.replace(sample) == Some(sample)
+    /// Changes the accuracy for applications each of which stands by itself, up to the next change.
+    pub(crate) fn set_alone(&mut self, accuracy: Accuracy) {
+        *self = Self { accuracy, last: None, alone: true };
+    }
+
+    /// Begins an application to a sample. Says where it stands: the one before it may have been to the same, with the same
+    /// accuracy.
+    pub(crate) fn begin(&mut self, sample: usize) -> Series {
+        if self.alone {
+            return Series::Alone;
+        }
+        if self.last.replace(sample) == Some(sample) { Series::Next } else { Series::First }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Padding;
 use crate::cpu::buffer::Buffer;
-use crate::cpu::conv::Grade;
+use crate::cpu::conv::{Grade, Series};
 use crate::cpu::simd::SimdReal;
 
 /// Sizes of a convolution from a stack of images to a stack of images, all `height x width x channels`.
@@ -50,9 +50,9 @@ pub(crate) trait ConvKernel<T: SimdReal>: Send + Sync {
 
     /// Convolves one sample: `images` holds its input images one after the other. Calls `emit(offset, u, w)` once for each
     /// band of rows of the output: `offset` is where the band begins in an image, `u` the band in the first output image, `w`
-    /// in the second (empty if there is none). The bands may be overwritten. `continued` says that the call before, with
+    /// in the second (empty if there is none). The bands may be overwritten. `series` says whether the call before, with
     /// the same scratch memory and accuracy, was for the same sample and probably similar images.
-    fn rows(&self, images: &[T], continued: bool, scratch: &mut ConvScratch<T>, emit: EmitBand<T>);
+    fn rows(&self, images: &[T], series: Series, scratch: &mut ConvScratch<T>, emit: EmitBand<T>);
 
     /// Length of a gradient accumulator, which has a layout of the kernel's own.
     fn gradient_len(&self) -> usize;

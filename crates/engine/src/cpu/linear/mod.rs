@@ -39,10 +39,10 @@ pub(crate) enum LinearScratch<T: SimdReal> {
 }
 
 impl<T: SimdReal> LinearScratch<T> {
-    /// Sets how accurately the operator is applied, if it has a choice.
+    /// Sets how accurately the operator is applied, if it has a choice, to samples one of which has nothing to do with the other.
     pub fn set_accuracy(&mut self, accuracy: Accuracy) {
         if let Some(grade) = self.grade() {
-            grade.set(accuracy);
+            grade.set_alone(accuracy);
         }
     }
 
@@ -104,8 +104,8 @@ impl<T: SimdReal> Linear<T> {
                 let len = kernel.input_len();
                 for &sample in active {
                     let images = &states[sample * len..(sample + 1) * len];
-                    let continued = scratch.grade.begin(sample);
-                    kernel.rows(images, continued, scratch, &mut |offset, u, w| emit(sample, offset, u, w));
+                    let series = scratch.grade.begin(sample);
+                    kernel.rows(images, series, scratch, &mut |offset, u, w| emit(sample, offset, u, w));
                 }
             }
             (Self::Fourier(convolution), LinearScratch::Fourier(scratch)) => {
