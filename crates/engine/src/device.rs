@@ -42,7 +42,7 @@ pub trait Device<T: Real>: Send + Sync {
         out: &mut Self::Array,
     ) -> Result<()>;
 
-    /// Solves `z = F(z; y)` for each sample.
+    /// Solves `z = F(z; y)` for each sample. Refuses a `y` that is not finite; after an error `z` holds nothing of use.
     #[allow(clippy::too_many_arguments)] // a solve has this many sides; a struct would only rename them
     fn solve(
         &self,
@@ -57,6 +57,7 @@ pub trait Device<T: Real>: Send + Sync {
     ) -> Result<()>;
 
     /// Solves the adjoint equation `g = J^T g + v`, `J` the Jacobian of `F` in `z` at `(z, y)`, for each sample.
+    /// Refuses a `v` that is not finite; after an error `g` holds nothing of use.
     #[allow(clippy::too_many_arguments)]
     fn adjoint(
         &self,

@@ -44,7 +44,7 @@ pub use ode::OdePlan;
 pub use peaks::Peaks;
 pub use plan::CpuPlan;
 pub use problem::CustomMap;
-pub use step::FixedPointStep;
+pub use step::{FixedPointStep, InPlace};
 
 use crate::{EngineError, Result};
 use simd::SimdReal;

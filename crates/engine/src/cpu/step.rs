@@ -26,18 +26,9 @@ pub trait FixedPointStep<T: SimdReal>: Send {
         distances: &mut [Distance],
     );
 
-    /// Plain iteration: the state of each sample of `active` becomes its image, and their distance goes to `distances`.
-    ///
-    /// For a problem that can do this faster than by a step and an exchange of two buffers. Returns `false`, having done
-    /// nothing, if this one cannot.
-    fn iterate(
-        &mut self,
-        _active: &[usize],
-        _state: &mut [T],
-        _measure: Measure,
-        _distances: &mut [Distance],
-    ) -> bool {
-        false
+    /// Itself, if it can iterate faster than by a step and an exchange of two buffers.
+    fn in_place(&mut self) -> Option<&mut dyn InPlace<T>> {
+        None
     }
 
     /// How accurately the next steps are computed; none for a problem that has no faster, rougher way.
@@ -48,10 +39,20 @@ pub trait FixedPointStep<T: SimdReal>: Send {
     /// Turns the states of the samples `done` into answers. `answers` holds one answer per sample of the block, of a
     /// length that the problem knows. For a plain fixed point the answer is the state.
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
-        let len = self.state_len();
-        for &sample in done {
-            let range = sample * len..(sample + 1) * len;
-            answers[range.clone()].copy_from_slice(&state[range]);
-        }
+        copy_states(self.state_len(), done, state, answers);
+    }
+}
+
+/// A problem that can be iterated within one buffer.
+pub trait InPlace<T: SimdReal> {
+    /// Plain iteration: the state of each sample of `active` becomes its image, and their distance goes to `distances`.
+    fn iterate(&mut self, active: &[usize], state: &mut [T], measure: Measure, distances: &mut [Distance]);
+}
+
+/// Copies the states, `len` numbers each, of some samples.
+pub(crate) fn copy_states<T: SimdReal>(len: usize, samples: &[usize], from: &[T], to: &mut [T]) {
+    for &sample in samples {
+        let range = sample * len..(sample + 1) * len;
+        to[range.clone()].copy_from_slice(&from[range]);
     }
 }

@@ -177,36 +177,46 @@ macro_rules! left_one {
     };
 }
 
-/// Common operand on the right, three passes: high times high, high times low, low times high.
-macro_rules! right_three {
-    () => {
+/// Three passes; `$products` are those of an operand of its own (high in tmm6, low in tmm7) with the common one (tmm4, tmm5).
+macro_rules! three_passes {
+    ($products:ident) => {
         concat!(
             "tileloadd tmm4, [{common} + {line}*1]\n",
             "add {common}, [{job} + {common_low_at}]\n",
             "tileloadd tmm5, [{common} + {line}*1]\n",
-            right_three!("{a0}", "tmm0"),
-            right_three!("{a1}", "tmm1"),
-            right_three!("{a2}", "tmm2"),
-            right_three!("{a3}", "tmm3"),
+            three_passes!($products, "{a0}", "tmm0"),
+            three_passes!($products, "{a1}", "tmm1"),
+            three_passes!($products, "{a2}", "tmm2"),
+            three_passes!($products, "{a3}", "tmm3"),
         )
     };
-    ($own:literal, $sum:literal) => {
+    ($products:ident, $own:literal, $sum:literal) => {
         concat!(
             "lea {own}, [",
             $own,
             " + {offset}]\n",
             "tileloadd tmm6, [{own} + {line}*1]\n",
             "add {own}, {low}\n",
-            "tdpbf16ps ",
-            $sum,
-            ", tmm6, tmm4\n",
-            "tdpbf16ps ",
-            $sum,
-            ", tmm6, tmm5\n",
             "tileloadd tmm7, [{own} + {line}*1]\n",
+            $products!($sum),
+        )
+    };
+}
+
+/// Common operand on the right, three passes: high times high, high times low, low times high.
+macro_rules! right_three {
+    () => {
+        three_passes!(right_three)
+    };
+    ($sum:literal) => {
+        concat!(
             "tdpbf16ps ",
             $sum,
-            ", tmm7, tmm4\n",
+            ", tmm6, tmm4\n tdpbf16ps ",
+            $sum,
+            ", tmm6, tmm5\n tdpbf16ps ",
+            $sum,
+            ", tmm7, tmm4\n"
         )
     };
 }
@@ -214,33 +224,17 @@ macro_rules! right_three {
 /// Common operand on the left, three passes in the same order, so that the sums have the same bits.
 macro_rules! left_three {
     () => {
-        concat!(
-            "tileloadd tmm4, [{common} + {line}*1]\n",
-            "add {common}, [{job} + {common_low_at}]\n",
-            "tileloadd tmm5, [{common} + {line}*1]\n",
-            left_three!("{a0}", "tmm0"),
-            left_three!("{a1}", "tmm1"),
-            left_three!("{a2}", "tmm2"),
-            left_three!("{a3}", "tmm3"),
-        )
+        three_passes!(left_three)
     };
-    ($own:literal, $sum:literal) => {
+    ($sum:literal) => {
         concat!(
-            "lea {own}, [",
-            $own,
-            " + {offset}]\n",
-            "tileloadd tmm6, [{own} + {line}*1]\n",
-            "add {own}, {low}\n",
-            "tileloadd tmm7, [{own} + {line}*1]\n",
             "tdpbf16ps ",
             $sum,
-            ", tmm4, tmm6\n",
-            "tdpbf16ps ",
+            ", tmm4, tmm6\n tdpbf16ps ",
             $sum,
-            ", tmm4, tmm7\n",
-            "tdpbf16ps ",
+            ", tmm4, tmm7\n tdpbf16ps ",
             $sum,
-            ", tmm5, tmm6\n",
+            ", tmm5, tmm6\n"
         )
     };
 }

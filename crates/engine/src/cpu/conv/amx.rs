@@ -12,7 +12,7 @@ use super::shape::{Geometry, Shape, Stencil};
 use crate::cpu::buffer::Buffer;
 use crate::cpu::tiles::{
     AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, products, rest32, round32,
-    split, split16, store16,
+    split, split16, store16, store32,
 };
 use crate::{Padding, Real};
 
@@ -361,15 +361,9 @@ fn split_in_place<const CHANGE: bool>(
                     let right = if column < width { next(column) } else { _mm512_setzero_ps() };
                     let to = to - DEPTH + column * DEPTH;
                     let rounded = round32(left, right);
-                    // SAFETY: the slot of an inner pixel or of the border to the left.
-                    unsafe {
-                        _mm512_storeu_si512(high.as_mut_ptr().add(to).cast(), rounded);
-                        if !low.is_empty() {
-                            _mm512_storeu_si512(
-                                low.as_mut_ptr().add(to).cast(),
-                                rest32(left, right, rounded),
-                            );
-                        }
+                    store32(rounded, &mut high[to..]);
+                    if !low.is_empty() {
+                        store32(rest32(left, right, rounded), &mut low[to..]);
                     }
                     left = right;
                 }

@@ -9,7 +9,7 @@ use super::kernel::Series;
 use crate::Measure;
 use crate::cpu::distance::Distance;
 use crate::cpu::simd::SimdReal;
-use crate::cpu::step::FixedPointStep;
+use crate::cpu::step::{FixedPointStep, InPlace};
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::tiles::Passes;
 
@@ -164,14 +164,14 @@ impl<'a, T: SimdReal> Graded<'a, T> {
         Self { problem, scratch, tolerance, required }
     }
 
-    /// Applies the problem to the samples of each accuracy in turn; `apply` says whether it could.
+    /// Applies the problem to the samples of each accuracy in turn.
     fn by_accuracy(
         &mut self,
         active: &[usize],
         measure: Measure,
         distances: &mut [Distance],
-        mut apply: impl FnMut(&mut dyn FixedPointStep<T>, &[usize], &mut [Distance]) -> bool,
-    ) -> bool {
+        mut apply: impl FnMut(&mut dyn FixedPointStep<T>, &[usize], &mut [Distance]),
+    ) {
         let Self { problem, scratch: GradedScratch { precision, todo, group }, .. } = self;
         todo.clear();
         todo.extend_from_slice(active);
@@ -182,9 +182,7 @@ impl<'a, T: SimdReal> Graded<'a, T> {
                 continue;
             }
             set_accuracy(&mut **problem, accuracy);
-            if !apply(&mut **problem, group, distances) {
-                return false;
-            }
+            apply(&mut **problem, group, distances);
             // Who must repeat has climbed to the next accuracy, whose turn comes after this one's.
             todo.retain(|&sample| {
                 let precision = &mut precision[sample];
@@ -192,7 +190,6 @@ impl<'a, T: SimdReal> Graded<'a, T> {
                     || precision.must_repeat(distances[sample].value(measure), self.tolerance, self.required)
             });
         }
-        true
     }
 }
 
@@ -218,26 +215,26 @@ impl<T: SimdReal> FixedPointStep<T> for Graded<'_, T> {
     ) {
         self.by_accuracy(active, measure, distances, |problem, group, distances| {
             problem.step(group, argument, image, measure, distances);
-            true
         });
     }
 
-    /// Who must repeat goes on from the image, which is as good an argument.
-    fn iterate(
-        &mut self,
-        active: &[usize],
-        state: &mut [T],
-        measure: Measure,
-        distances: &mut [Distance],
-    ) -> bool {
-        self.by_accuracy(active, measure, distances, |problem, group, distances| {
-            problem.iterate(group, state, measure, distances)
-        })
+    fn in_place(&mut self) -> Option<&mut dyn InPlace<T>> {
+        if self.problem.in_place().is_some() { Some(self) } else { None }
     }
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
         set_accuracy(self.problem, self.required);
         self.problem.finish(done, state, answers);
+    }
+}
+
+/// Who must repeat goes on from the image, which is as good an argument.
+impl<T: SimdReal> InPlace<T> for Graded<'_, T> {
+    fn iterate(&mut self, active: &[usize], state: &mut [T], measure: Measure, distances: &mut [Distance]) {
+        self.by_accuracy(active, measure, distances, |problem, group, distances| {
+            let problem = problem.in_place().expect("only a problem that iterates in place is asked to");
+            problem.iterate(group, state, measure, distances);
+        });
     }
 }
 

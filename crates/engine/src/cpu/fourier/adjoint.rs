@@ -17,7 +17,7 @@ use crate::cpu::conv::{Accuracy, Grade};
 use crate::cpu::distance::Distance;
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::{Lanes, SimdReal};
-use crate::cpu::step::FixedPointStep;
+use crate::cpu::step::{FixedPointStep, InPlace, copy_states};
 
 /// One Peaceman-Rachford step of the adjoint equation for a block of images.
 pub(crate) struct Adjoint<'a, T: SimdReal> {
@@ -60,6 +60,7 @@ impl<'a, T: SimdReal> Adjoint<'a, T> {
         let Self { isa, operator, pixels, v, .. } = *self;
         let Memory { scratch, constant, reflection, images, .. } = &mut *self.memory;
         let t = T::from_f64(operator.step());
+        scratch.forget(images);
         let mut constant = Constant { pixels, t, v, reflection, constant, states };
         sweep(isa, &operator.adjoint, accuracy, scratch, images, &mut constant);
     }
@@ -82,28 +83,13 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
         measure: Measure,
         distances: &mut [Distance],
     ) {
-        let len = self.state_len();
-        for &sample in active {
-            let range = sample * len..(sample + 1) * len;
-            image[range.clone()].copy_from_slice(&argument[range]);
-        }
+        copy_states(self.state_len(), active, argument, image);
         self.memory.scratch.forget(active);
         self.iterate(active, image, measure, distances);
     }
 
-    fn iterate(
-        &mut self,
-        active: &[usize],
-        state: &mut [T],
-        measure: Measure,
-        distances: &mut [Distance],
-    ) -> bool {
-        active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
-        let accuracy = self.memory.accuracy();
-        let Memory { scratch, constant, reflection, .. } = &mut *self.memory;
-        let mut update = Update { pixels: self.pixels, constant, reflection, state, measure, distances };
-        sweep(self.isa, &self.operator.adjoint, accuracy, scratch, active, &mut update);
-        true
+    fn in_place(&mut self) -> Option<&mut dyn InPlace<T>> {
+        Some(self)
     }
 
     fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
@@ -118,6 +104,16 @@ impl<T: SimdReal> FixedPointStep<T> for Adjoint<'_, T> {
             });
             self.pixels.unzip(plain, &state[padded], |answer, p| *answer *= p);
         }
+    }
+}
+
+impl<T: SimdReal> InPlace<T> for Adjoint<'_, T> {
+    fn iterate(&mut self, active: &[usize], state: &mut [T], measure: Measure, distances: &mut [Distance]) {
+        active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
+        let accuracy = self.memory.accuracy();
+        let Memory { scratch, constant, reflection, .. } = &mut *self.memory;
+        let mut update = Update { pixels: self.pixels, constant, reflection, state, measure, distances };
+        sweep(self.isa, &self.operator.adjoint, accuracy, scratch, active, &mut update);
     }
 }
 
@@ -176,18 +172,12 @@ struct Update<'a, T> {
 }
 
 impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
-    const CONTINUES: bool = true;
     const ITERATES: bool = true;
 
     #[inline(always)]
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
         let range = self.pixels.padded(image, at, u.len());
         reflect::<V>(&self.reflection[range.clone()], &self.state[range], u);
-    }
-
-    #[inline(always)]
-    fn next<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
-        self.before::<V>(image, at, u);
     }
 
     #[inline(always)]

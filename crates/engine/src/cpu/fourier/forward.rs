@@ -21,7 +21,7 @@ use crate::cpu::distance::{Distance, Squares, distance_row};
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::prox::prox_row;
 use crate::cpu::simd::{Lanes, SimdReal};
-use crate::cpu::step::FixedPointStep;
+use crate::cpu::step::{FixedPointStep, InPlace, copy_states};
 use crate::{Activation, Injection, Map, Measure, Start};
 
 /// One Peaceman-Rachford step for a block of images.
@@ -95,32 +95,21 @@ impl<'a, T: SimdReal> Forward<'a, T> {
     /// Computes the constants, as accurately as the answers have to be, and writes the states to start from; `z` are the
     /// answers of the block, if they are the start. A step from zero need not be made where it is known to give the constant.
     pub(crate) fn start(&mut self, accuracy: Accuracy, start: Start, z: &[T], states: &mut [T]) {
+        if matches!(start, Start::Constant(0.0)) && self.problem.leaves_zero() {
+            return self.constants::<true>(accuracy, states);
+        }
+        self.constants::<false>(accuracy, states);
+        let images = states.chunks_exact_mut(self.state_len()).take(self.memory.images.len());
+        images.enumerate().for_each(|(image, state)| self.start_at(image, start, z, state));
+    }
+
+    /// Computes the constants, and starts the iteration there if `START`.
+    fn constants<const START: bool>(&mut self, accuracy: Accuracy, states: &mut [T]) {
         let Self { isa, operator, problem, .. } = *self;
         let Memory { scratch, constant, images, .. } = &mut *self.memory;
-        let table = &operator.forward;
-        if matches!(start, Start::Constant(0.0)) && problem.leaves_zero() {
-            sweep(
-                isa,
-                table,
-                accuracy,
-                scratch,
-                images,
-                &mut Constant::<_, true> { problem, constant, states },
-            );
-        } else {
-            let len = problem.pixels.padded_len();
-            sweep(
-                isa,
-                table,
-                accuracy,
-                scratch,
-                images,
-                &mut Constant::<_, false> { problem, constant, states },
-            );
-            for (image, state) in states.chunks_exact_mut(len).enumerate().take(images.len()) {
-                self.start_at(image, start, z, state);
-            }
-        }
+        scratch.forget(images);
+        let mut constant = Constant::<_, START> { problem, constant, states };
+        sweep(isa, &operator.forward, accuracy, scratch, images, &mut constant);
     }
 
     fn start_at(&self, image: usize, start: Start, z: &[T], state: &mut [T]) {
@@ -157,32 +146,27 @@ impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
         measure: Measure,
         distances: &mut [Distance],
     ) {
-        let len = self.state_len();
-        for &sample in active {
-            let range = sample * len..(sample + 1) * len;
-            image[range.clone()].copy_from_slice(&argument[range]);
-        }
+        copy_states(self.state_len(), active, argument, image);
         self.memory.scratch.forget(active);
         self.iterate(active, image, measure, distances);
     }
 
-    fn iterate(
-        &mut self,
-        active: &[usize],
-        state: &mut [T],
-        measure: Measure,
-        distances: &mut [Distance],
-    ) -> bool {
+    fn in_place(&mut self) -> Option<&mut dyn InPlace<T>> {
+        Some(self)
+    }
+
+    fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
+        self.isa.dispatch(Finish { problem: self.problem, row: &mut self.memory.row, done, state, answers });
+    }
+}
+
+impl<T: SimdReal> InPlace<T> for Forward<'_, T> {
+    fn iterate(&mut self, active: &[usize], state: &mut [T], measure: Measure, distances: &mut [Distance]) {
         active.iter().for_each(|&sample| distances[sample] = Distance::EMPTY);
         let accuracy = self.memory.accuracy();
         let Memory { scratch, constant, .. } = &mut *self.memory;
         let mut update = Update { problem: self.problem, constant, state, measure, distances };
         sweep(self.isa, &self.operator.forward, accuracy, scratch, active, &mut update);
-        true
-    }
-
-    fn finish(&mut self, done: &[usize], state: &[T], answers: &mut [T]) {
-        self.isa.dispatch(Finish { problem: self.problem, row: &mut self.memory.row, done, state, answers });
     }
 }
 
@@ -234,17 +218,11 @@ struct Update<'a, T> {
 }
 
 impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
-    const CONTINUES: bool = true;
     const ITERATES: bool = true;
 
     #[inline(always)]
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
         self.problem.reflect::<V>(&self.state[self.problem.pixels.padded(image, at, u.len())], u);
-    }
-
-    #[inline(always)]
-    fn next<V: Lanes<Elem = T>>(&self, image: usize, at: usize, u: &mut [T]) {
-        self.before::<V>(image, at, u);
     }
 
     #[inline(always)]

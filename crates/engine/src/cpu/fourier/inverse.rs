@@ -57,14 +57,11 @@ impl Vectorised<f64> for Invert<'_> {
             let size = re * re + im * im;
             (pivot[k], pivot[padded + k]) = (1.0, 0.0);
             scale::<V>(pivot, padded, (re / size, -im / size));
-            // So that a row's own factor goes without being set to zero first: a vector that is read right after one of
-            // its numbers was written has to wait.
-            pivot[k] += 1.0;
             for row in before.chunks_exact_mut(2 * padded).chain(after.chunks_exact_mut(2 * padded)) {
                 let factor = (row[k], row[padded + k]);
+                (row[k], row[padded + k]) = (0.0, 0.0);
                 subtract::<V>(row, pivot, padded, factor);
             }
-            pivot[k] -= 1.0;
         }
     }
 }

@@ -30,16 +30,17 @@ const TOGETHER: usize = 32;
 /// What happens to the pixels before and after the operator; a row of pixels is named by its image and by where it starts
 /// in it (channels padded).
 pub(crate) trait Pointwise<T: SimdReal> {
-    /// Whether an image that an earlier sweep has begun is taken from there, without `before`.
-    const CONTINUES: bool = false;
-    /// Whether the images are swept again, beginning with what `next` makes of this sweep's results.
+    /// Whether the images are swept again, beginning with what `next` makes of this sweep's results instead of `before`.
     const ITERATES: bool = false;
     /// Writes what the operator is applied to.
     fn before<V: Lanes<Elem = T>>(&self, image: usize, at: usize, argument: &mut [T]);
     /// Takes what the operator gave.
     fn after<V: Lanes<Elem = T>>(&mut self, image: usize, at: usize, result: &mut [T]);
     /// Writes what the next sweep applies its operator to; comes right after `after` if the images are swept again.
-    fn next<V: Lanes<Elem = T>>(&self, _image: usize, _at: usize, _argument: &mut [T]) {}
+    #[inline(always)]
+    fn next<V: Lanes<Elem = T>>(&self, image: usize, at: usize, argument: &mut [T]) {
+        self.before::<V>(image, at, argument);
+    }
 }
 
 /// Memory of a sweep over at most `block` images.
@@ -76,7 +77,7 @@ impl<T: SimdReal> Scratch<T> {
         }
     }
 
-    /// Forgets what an iteration has begun: these images' states were changed by others.
+    /// Forgets what an iteration has begun: what follows for these images has nothing to do with it.
     pub(crate) fn forget(&mut self, images: &[usize]) {
         images.iter().for_each(|&image| self.begun[image] = false);
     }
@@ -111,7 +112,7 @@ pub(crate) fn sweep<T: SimdReal, P: Pointwise<T>>(
         let spectrum = &mut spectrum[row_at(image, y)..];
         isa.dispatch(ForwardRow { plane, pixels, spectrum, stride: column_len, work });
     };
-    for &image in images.iter().filter(|&&image| !(P::CONTINUES && begun[image])) {
+    for &image in images.iter().filter(|&&image| !begun[image]) {
         for y in 0..plane.height {
             isa.dispatch(Before { pointwise: &*pointwise, image, at: y * row.len(), argument: row });
             transform(image, y, row, spectrum, &mut work.numbers);
@@ -133,10 +134,8 @@ pub(crate) fn sweep<T: SimdReal, P: Pointwise<T>>(
                 pixels: row,
                 work: &mut work.numbers,
             });
-            let at = y * row.len();
-            isa.dispatch(After { pointwise, image, at, result: row });
+            isa.dispatch(After { pointwise, image, at: y * row.len(), row });
             if P::ITERATES {
-                isa.dispatch(Next { pointwise: &*pointwise, image, at, argument: row });
                 transform(image, y, row, spectrum, &mut work.numbers);
             }
         }
@@ -180,33 +179,23 @@ impl<T: SimdReal, P: Pointwise<T>> Vectorised<T> for Before<'_, T, P> {
     }
 }
 
-struct Next<'a, T, P> {
-    pointwise: &'a P,
-    image: usize,
-    at: usize,
-    argument: &'a mut [T],
-}
-
-impl<T: SimdReal, P: Pointwise<T>> Vectorised<T> for Next<'_, T, P> {
-    type Output = ();
-    #[inline(always)]
-    fn run<V: Lanes<Elem = T>>(self) {
-        self.pointwise.next::<V>(self.image, self.at, self.argument);
-    }
-}
-
+/// What the operator gave, and if the images are swept again what it is applied to next.
 struct After<'a, T, P> {
     pointwise: &'a mut P,
     image: usize,
     at: usize,
-    result: &'a mut [T],
+    row: &'a mut [T],
 }
 
 impl<T: SimdReal, P: Pointwise<T>> Vectorised<T> for After<'_, T, P> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
-        self.pointwise.after::<V>(self.image, self.at, self.result);
+        let Self { pointwise, image, at, row } = self;
+        pointwise.after::<V>(image, at, row);
+        if P::ITERATES {
+            pointwise.next::<V>(image, at, row);
+        }
     }
 }
 

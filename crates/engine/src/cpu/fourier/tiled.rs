@@ -10,7 +10,8 @@
 //! pass.
 //!
 //! Counting, for 48 channels: 9 tiles of a matrix, each of which meets 4 operands of 32 images; that is 10
-//! tile loads for 12 products in three passes, 5 for 4 in one. A row of a tile does not mix with the others,
+//! tile loads for 12 products in three passes, 5 for 4 in one. Up to sixteen images are the common operand
+//! of four tiles of outputs instead, so that no product is empty for want of images. A row of a tile does not mix with the others,
 //! so an image's numbers do not depend on its company.
 
 use std::arch::x86_64::*;

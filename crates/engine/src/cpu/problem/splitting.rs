@@ -14,7 +14,7 @@ use crate::cpu::linear::{Linear, LinearScratch};
 use crate::cpu::packed::Packed;
 use crate::cpu::prox::{adjoint_prox_row, prox_row};
 use crate::cpu::simd::{Lanes, SimdReal, for_vectors, get, put};
-use crate::cpu::step::FixedPointStep;
+use crate::cpu::step::{FixedPointStep, copy_states};
 use crate::{Activation, EngineError, Measure, Operator, Result};
 
 /// The resolvents `R` and `R^T` of a dense operator for one step `t`.
@@ -180,10 +180,7 @@ impl<T: SimdReal> FixedPointStep<T> for Splitting<'_, T> {
         // The solution `e` (or `q`): for forward-backward the state itself, else one more resolvent.
         match self.scheme {
             Scheme::ForwardBackward => {
-                for &sample in done {
-                    let range = sample * len..(sample + 1) * len;
-                    self.solution[range.clone()].copy_from_slice(&state[range]);
-                }
+                copy_states(len, done, state, self.solution);
             }
             Scheme::PeacemanRachford => {
                 let (target, solution) = (&self.target, &mut *self.solution);

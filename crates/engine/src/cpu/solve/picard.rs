@@ -20,8 +20,8 @@ impl<T: SimdReal> Method<T> for Picard {
         measure: Measure,
         distances: &mut [Distance],
     ) {
-        if step.iterate(active, &mut iterates.image, measure, distances) {
-            return;
+        if let Some(problem) = step.in_place() {
+            return problem.iterate(active, &mut iterates.image, measure, distances);
         }
         // Samples that have ended are swapped too; their answers have been taken already.
         std::mem::swap(&mut iterates.argument, &mut iterates.image);
