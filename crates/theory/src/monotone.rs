@@ -90,8 +90,8 @@ impl Splitting {
         let q = form
             .largest_q(step, margin, lipschitz)
             .ok_or_else(|| failed("no splitting factor below 1", 1.0))?;
-        // The form whose definiteness shows q is this large.
-        let size = 2.0 * step * (1.0 + lipschitz) + q * (1.0 + (step * lipschitz).powi(2));
+        // The form whose definiteness shows q is made of terms this large, however small I - W is.
+        let size = 2.0 * step * (2.0 + lipschitz) + q * (1.0 + (step * (2.0 + lipschitz)).powi(2));
         let q = q - recheck_slack(form.len(), size);
         let factor = ((1.0 - q) / (1.0 + q)).sqrt().next_up().next_up();
         if !(q > 0.0 && factor < 1.0) {
