@@ -16,6 +16,8 @@ use crate::round::gamma;
 
 /// Relative accuracy of margins and factors.
 const TOLERANCE: f64 = 1e-6;
+/// Beyond this the squares of the weights drown everything else.
+const LARGEST_LIPSCHITZ: f64 = 1e60;
 /// Larger dense systems than this are not certified (cubic cost).
 const LIMIT: usize = 1024;
 
@@ -80,6 +82,9 @@ impl Splitting {
             return Err(failed("the margin is too small", found));
         }
         let lipschitz = form.lipschitz();
+        if !(lipschitz < LARGEST_LIPSCHITZ) {
+            return Err(failed("the weights are too large for a splitting", lipschitz));
+        }
         // A little below what was shown, for re-checks with other roundings.
         let slack = recheck_slack(form.len(), 1.0 + lipschitz);
         let margin = found - (TOLERANCE * found.min(1.0)).max(slack);
@@ -170,8 +175,9 @@ impl<'a> QuadraticForm<'a> {
                 low = middle;
             }
         }
-        // A little above, for re-checks with other roundings.
-        high * (1.0 + TOLERANCE)
+        // A little above, for re-checks with other roundings: I - W may be small although its terms are not.
+        let square = (high * (1.0 + TOLERANCE)).powi(2) + recheck_slack(self.len(), (2.0 + high).powi(2));
+        square.sqrt().next_up()
     }
 
     /// Unknowns of the matrix that is factorised: all of them, or the channels (as real and imaginary parts).

@@ -3,7 +3,7 @@
 //!     cargo run --release -p subdeq-theory --example attack -- --draws 1500000
 //!
 //! Options: `--draws N` systems to draw (default 100000), `--first K` number of the first one (to repeat a violation),
-//! `--starts K` starts for each certified one (default 9), `--thorough P` percent of the systems that are also refuted and
+//! `--starts K` starts for each certified one (default 6), `--thorough P` percent of the systems that are also refuted and
 //! forged (default 5), `--seed S`, `--threads T`, `--table M` systems per row of the table
 //! of fractions (default 100; 0 for none).
 
@@ -18,7 +18,7 @@ use std::time::Instant;
 use campaign::Settings;
 
 fn main() -> ExitCode {
-    let mut settings = Settings { first: 0, draws: 100_000, starts: 9, seed: 1, thorough: 0.05 };
+    let mut settings = Settings { first: 0, draws: 100_000, starts: 6, seed: 1, thorough: 0.05 };
     let (mut threads, mut per_row) = (0, 100);
     let mut arguments = std::env::args().skip(1);
     while let Some(option) = arguments.next() {
