@@ -42,10 +42,13 @@ impl<'a> ExactMap<'a> {
         let parts = |of: &Operator| -> Result<[Operator; 2], OperatorError> {
             Ok([of.clone().try_map(|w| w.max(0.0))?, of.clone().try_map(|w| (-w).max(0.0))?])
         };
-        let whole = matches!(map.form(), Form::Single | Form::Graph { .. } | Form::Monomial);
+        let whole =
+            matches!(map.form(), Form::Single | Form::Graph { .. } | Form::Monomial | Form::Tied { .. });
         let split = if whole { None } else { Some(parts(w)?) };
         let hidden = hidden.map(parts).transpose()?;
-        let groups = map.normalisation().and_then(|norm| norm.groups.members(w).ok()).unwrap_or_default();
+        let groups = map.normalisation().map(|norm| norm.groups);
+        let groups = groups.or(map.projection().map(|projection| projection.groups));
+        let groups = groups.and_then(|groups| groups.members(w).ok()).unwrap_or_default();
         Ok(ExactMap { map, w, split, hidden, groups })
     }
 
@@ -81,13 +84,26 @@ impl<'a> ExactMap<'a> {
                         Injection::Outer => Some(self.power(self.map.activation().enclose(scale(u)))? + y),
                     }
                 };
-                product(self.w, z).into_iter().zip(y).map(entry).collect::<Option<_>>()?
+                self.preactivations(z).into_iter().zip(y).map(entry).collect::<Option<_>>()?
             }
         };
         if let Some(norm) = self.map.normalisation() {
             self.normalise(norm, &mut f)?;
         }
+        if let Some(projection) = self.map.projection() {
+            self.project(projection.radius, &mut f);
+        }
         f.iter().all(|f| f.is_bounded()).then_some(f)
+    }
+
+    /// What the weights make of the state.
+    fn preactivations(&self, z: &[Interval]) -> Vec<Interval> {
+        let Form::Tied { margin, skew } = self.map.form() else { return product(self.w, z) };
+        let back = self.w.transposed();
+        let forth = product(self.w, z);
+        let (gram, back) = (product(&back, &forth), product(&back, z));
+        let (kept, skew) = (Interval::point(1.0) - Interval::point(margin), Interval::point(skew));
+        (0..z.len()).map(|i| kept * z[i] - gram[i] + skew * (forth[i] - back[i])).collect()
     }
 
     /// `(s + shift)^power` for the values of `s`.
@@ -117,7 +133,9 @@ impl<'a> ExactMap<'a> {
                 let ratio = positive(u + point(y[i]) + point(e), w + point(y[n + i]) + point(e))?;
                 return (ratio.lo > 0.0).then(|| ratio.powf(p));
             }
-            Form::Single | Form::Gains | Form::Monomial | Form::Graph { .. } => return None,
+            Form::Single | Form::Gains | Form::Monomial | Form::Tied { .. } | Form::Graph { .. } => {
+                return None;
+            }
         };
         Some(value + point(self.map.shift()) + point(y[i]))
     }
@@ -134,6 +152,24 @@ impl<'a> ExactMap<'a> {
         let sums = product(b, &vec![Interval::point(1.0); z.len()]);
         let (tie, shift) = (Interval::point(self.map.tie()), Interval::point(self.map.shift()));
         Some((0..z.len()).map(|i| up[i] - down[i] + tie * sums[i] + shift + Interval::point(y[i])).collect())
+    }
+
+    /// Projects each group onto the ball.
+    fn project(&self, radius: f64, f: &mut [Interval]) {
+        let one = Interval::point(1.0);
+        for group in &self.groups {
+            let size = group.iter().fold(Interval::point(0.0), |sum, &i| sum + f[i].square()).sqrt();
+            if size.hi <= radius {
+                continue;
+            }
+            // r / max(r, size), which is at most one.
+            let size = Interval::new(size.lo.max(radius), size.hi);
+            let scale = Interval::point(radius) / size;
+            let scale = Interval::new(scale.lo.max(0.0), scale.hi.min(1.0))
+                .intersect(one.hull(scale))
+                .unwrap_or(scale);
+            group.iter().for_each(|&i| f[i] = f[i] * scale);
+        }
     }
 
     /// Divides each group by its norm, where all its entries are positive.

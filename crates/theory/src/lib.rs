@@ -47,6 +47,7 @@ mod lu;
 pub mod metric;
 mod model;
 pub mod monotone;
+pub mod network;
 mod newton;
 mod normalised;
 pub mod operator;

@@ -5,6 +5,7 @@ mod closing_search;
 mod frequencies;
 mod proof;
 mod secants;
+mod tied;
 
 use subdeq_map::{BadMap, Form, Map, Operator, Padding, SignStructure, WeightClass};
 
@@ -290,6 +291,9 @@ fn prove_by_form(map: &Map, weights: &Operator, scope: &Scope) -> Result<Verdict
     // What most training steps ask about: no form helps `s(W z)` with both signs in a row, and finding that out is quick.
     if map.form() == Form::Single && has_mixed_row(weights) {
         return Err(Attempt::new("form of the map", SignStructure::Mixed.to_string(), f64::NAN));
+    }
+    if let Form::Tied { .. } = map.form() {
+        return tied::prove(map, weights).map(Proof::verdict);
     }
     if map.is_monotone() {
         return Err(Attempt::new("form of the map", "a monotone map is proved by its weights", f64::NAN));

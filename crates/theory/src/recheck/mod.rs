@@ -441,6 +441,9 @@ impl Claim<'_> {
         step: f64,
         factor: f64,
     ) -> Result<(), Recheck> {
+        if let Form::Tied { margin: tied, skew } = self.map.form() {
+            return self.tied(tied, skew, t, [margin, lipschitz, step, factor]);
+        }
         self.plain_layer()?;
         let WeightClass::Monotone { margin: asked } = self.map.weights() else {
             return Err(Recheck::new("the map is not a monotone one"));
@@ -473,6 +476,28 @@ impl Claim<'_> {
         let q = (1.0 - factor * factor) / (1.0 + factor * factor);
         let t = step;
         shown(2.0 * t - q * (1.0 + t * t), q * t * t - t, q * t * t, "the splitting factor")
+    }
+
+    /// A8: the margin is that of the form; the other numbers follow from norms of `A`, in interval arithmetic.
+    fn tied(&self, margin: f64, skew: f64, t: &[f64], claimed: [f64; 4]) -> Result<(), Recheck> {
+        ensure(self.theorem == Theorem::MonotoneTied && t.is_empty(), "the evidence is for another theorem")?;
+        self.conclusions(false, &Metric::None)?;
+        let [stated, lipschitz, step, factor] = claimed;
+        ensure(stated == margin, "the margin is not the one of the map")?;
+        ensure((0.0..1.0).contains(&factor), "the splitting factor is not in [0, 1)")?;
+        ensure(step > 0.0 && step.is_finite(), "the step must be positive")?;
+        let ones = vec![1.0; self.weights.len()];
+        let norm =
+            |a: &Operator| Upper::largest(rows::absolute_product(a, &ones).into_iter().map(Upper::get));
+        let square = Interval::point(norm(self.weights).get())
+            * Interval::point(norm(&self.weights.transposed()).get());
+        let twice = Interval::point(2.0) * Interval::point(skew.abs());
+        let bound = Interval::point(margin) + square + twice * square.sqrt();
+        ensure(Upper::new(bound.hi).get() <= lipschitz, "the Lipschitz constant is larger")?;
+        let near = Interval::point(2.0) * Interval::point(step) * Interval::point(margin);
+        let far = Interval::point(1.0) + (Interval::point(step) * Interval::point(lipschitz)).square();
+        let again = ((far - near) / (far + near)).sqrt();
+        self.not_above(Upper::new(again.hi).get(), factor)
     }
 
     /// Theorem 4 on the box, propagated again.
