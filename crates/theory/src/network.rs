@@ -2,11 +2,14 @@
 //! margins must outweigh couplings.
 
 use serde::{Deserialize, Serialize};
-use subdeq_map::Operator;
 
 use crate::bound::Upper;
 use crate::certificate::{Attempt, Certificate};
-use crate::closing::weighted_sup;
+
+/// Steps of the search for the weights.
+const ROUNDS: usize = 5000;
+/// Weights relative to the largest never fall below this.
+const LEAST_WEIGHT: f64 = 1e-9;
 
 /// Layers one after the other, anything between them: block triangular, so that the joint state is unique if each layer's is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,11 +106,20 @@ impl Feedback {
                 f64::NAN,
             ));
         }
-        let slopes: Vec<f64> = self.margins.iter().map(|m| (1.0 / m).next_up()).collect();
-        let couplings =
-            Operator::dense(n, self.couplings.clone()).map_err(|why| failed(&why.to_string(), f64::NAN))?;
+        // Half of the old vector stays, so that layers that feed one another in turn do no harm.
         let mut weights = vec![1.0; n];
-        let bound = weighted_sup::search(&couplings, &slopes, &mut weights, 1000);
+        let mut bound = f64::INFINITY;
+        for _ in 0..ROUNDS {
+            let row = |i: usize| (0..n).map(|j| self.couplings[i * n + j] * weights[j]).sum::<f64>();
+            let image: Vec<f64> = (0..n).map(|i| row(i) / self.margins[i]).collect();
+            bound = Upper::largest(image.iter().zip(&weights).map(|(x, v)| x / v)).get();
+            if bound < 1.0 || !bound.is_finite() {
+                break;
+            }
+            let next: Vec<f64> = image.iter().zip(&weights).map(|(x, v)| 0.5 * (x + v)).collect();
+            let top = Upper::largest(next.iter().copied()).get();
+            weights = next.iter().map(|v| (v / top).max(LEAST_WEIGHT)).collect();
+        }
         let factor = bound * (1.0 + 1e-9);
         let proof = FeedbackProof { factor, weights };
         if factor < 1.0 && self.recheck(&proof) {

@@ -27,13 +27,7 @@ pub(super) fn prove(map: &Map, a: &Operator) -> Result<Proof, Attempt> {
         factor: None,
         metric: Metric::None,
         picard_converges: false,
-        evidence: Evidence::Splitting {
-            weights: Vec::new(),
-            margin,
-            lipschitz,
-            step,
-            factor,
-        },
+        evidence: Evidence::Splitting { weights: Vec::new(), margin, lipschitz, step, factor },
     })
 }
 
