@@ -278,6 +278,11 @@ pub enum Evidence {
         /// Its contraction factor `||(I - t(I-W))(I + t(I-W))^-1||_2`, rounded up.
         factor: f64,
     },
+    /// The strong degree of a form that takes the signs apart (A3 to A5) on a box of positive states.
+    FormBox {
+        /// Steps of interval propagation that give the box.
+        steps: usize,
+    },
     /// Theorem 4 on boxes of normalised vectors.
     NormalisedBox {
         /// Steps of interval propagation that give the box.

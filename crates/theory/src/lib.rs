@@ -39,6 +39,7 @@ mod cholesky;
 mod closing;
 pub mod degree;
 pub mod exact;
+mod form_box;
 pub mod frequency;
 mod ibp;
 pub mod interval;

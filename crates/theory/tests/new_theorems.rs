@@ -168,3 +168,36 @@ fn projections_keep_the_factor_of_a_graph_for_inputs_of_any_sign() {
     let dense = Map::single(Activation::Tanh, 1.2).unwrap();
     assert!(dense.projected(Groups::WholeVector, 1.0).is_err(), "no proof is known for it here");
 }
+
+/// tanh with shift 1.1 has no factor for all weights (it needs 1.19968), but these weights and this input have one; A4 below its threshold
+/// likewise; and where there are several fixed points, nothing is proved.
+#[test]
+fn forms_are_proved_on_boxes_where_the_form_alone_does_not_suffice() {
+    let w = Operator::dense(2, vec![0.4, -0.3, -0.2, 0.5]).unwrap();
+    let strong = Operator::dense(2, vec![0.0, -8.0, -8.0, 0.0]).unwrap();
+    let maps = [
+        Map::split_sign(Activation::Tanh, 1.1).unwrap(),
+        Map::of_form(Form::Divisive { q: 1.0 }, Activation::Tanh, 0.2).unwrap(),
+        Map::of_form(Form::Rational { q: 1.0 }, Activation::Softsign, 0.1).unwrap(),
+    ];
+    for map in maps {
+        let scope = Scope::Sample { y: vec![0.0, 0.05] };
+        assert!(!Certifier::new().certify(&map, &w, &Scope::NonnegativeInputs).unwrap().verdict.is_proven());
+        let certificate = Certifier::new().certify(&map, &w, &scope).unwrap();
+        assert!(
+            matches!(certificate.verdict, Verdict::Proven { evidence: Evidence::FormBox { .. }, .. }),
+            "{certificate}"
+        );
+        certificate.recheck(&w).unwrap();
+        let mut forged = certificate.clone();
+        if let Verdict::Proven { factor: Some(c), .. } = &mut forged.verdict {
+            *c *= 0.999;
+        }
+        assert!(forged.recheck(&w).is_err());
+        assert!(certificate.recheck(&strong).is_err() || map.form() != Form::SplitSign);
+    }
+    // z_1 = 1.05 - tanh(8 z_2) and the same the other way round: three fixed points.
+    let several = Map::split_sign(Activation::Tanh, 1.05).unwrap();
+    let found = Certifier::new().certify(&several, &strong, &Scope::Sample { y: vec![0.0, 0.0] }).unwrap();
+    assert!(!found.verdict.is_proven(), "{found}");
+}

@@ -636,7 +636,8 @@ fn contraction_holds(
         Evidence::Closing { domain: Domain::Everywhere, .. } => 0,
         Evidence::Closing { domain: Domain::Propagated { steps }, .. }
         | Evidence::Secant { steps, .. }
-        | Evidence::NormalisedBox { steps } => steps + 1,
+        | Evidence::NormalisedBox { steps }
+        | Evidence::FormBox { steps } => steps + 1,
         // Proofs by form speak of positive vectors, normalised ones of normalised vectors.
         _ => usize::from(system.is_normalised() || *from == States::Reals),
     };

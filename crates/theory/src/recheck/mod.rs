@@ -11,6 +11,7 @@ mod fixed_points;
 mod forms;
 mod rows;
 mod scalar;
+mod split_forms;
 
 use subdeq_map::{Form, Map, Operator, WeightClass};
 
@@ -167,6 +168,7 @@ impl Claim<'_> {
                 self.splitting(weights, *margin, *lipschitz, *step, *factor)
             }
             Evidence::NormalisedBox { steps } => self.normalised(*steps),
+            Evidence::FormBox { steps } => self.form_box(*steps),
             Evidence::ByForm { .. } | Evidence::RowGains { .. } => self.by_form(evidence),
         }
     }
@@ -498,6 +500,21 @@ impl Claim<'_> {
         let far = Interval::point(1.0) + (Interval::point(step) * Interval::point(lipschitz)).square();
         let again = ((far - near) / (far + near)).sqrt();
         self.not_above(Upper::new(again.hi).get(), factor)
+    }
+
+    /// TL for the forms that take signs apart, on the box of positive states, propagated again.
+    fn form_box(&self, steps: usize) -> Result<(), Recheck> {
+        ensure(self.theorem == Theorem::LogJacobian, "the evidence is for a degree on a box")?;
+        ensure(*self.metric == Metric::Thompson, "the metric is not the one of the theorem")?;
+        let positive = self.states == States::Positive && self.starts == Some(States::Positive);
+        ensure(positive, "the proof is about positive states")?;
+        let y: Vec<Interval> = match self.scope {
+            Scope::Sample { y } => y.iter().map(|&y| Interval::point(y)).collect(),
+            Scope::InputSet { ymax } => ymax.iter().map(|&top| Interval::new(0.0, top)).collect(),
+            _ => return Err(Recheck::new("a box is for given inputs")),
+        };
+        let degree = split_forms::degree(self.map, self.weights, &y, steps)?;
+        self.not_above(degree.get(), self.claimed_factor()?)
     }
 
     /// Theorem 4 on the box, propagated again.
