@@ -201,3 +201,20 @@ fn forms_are_proved_on_boxes_where_the_form_alone_does_not_suffice() {
     let found = Certifier::new().certify(&several, &strong, &Scope::Sample { y: vec![0.0, 0.0] }).unwrap();
     assert!(!found.verdict.is_proven(), "{found}");
 }
+
+/// Two normalised blocks that hardly depend on one another: twice the degree is not below one, the sharper bound is.
+#[test]
+fn interacting_groups_with_weak_coupling_have_a_sharper_factor() {
+    use subdeq_map::PNorm;
+    let map = Map::single(Activation::HardTanh { lo: 0.0, hi: 1.0 }, 0.5).unwrap();
+    let map = map.normalised(PNorm::Inf, Groups::Blocks { size: 2 }).unwrap();
+    let (a, b) = (0.35, 1e-3);
+    let w = Operator::dense(4, vec![a, a, b, b, a, a, b, b, b, b, a, a, b, b, a, a]).unwrap();
+    let y = vec![0.1; 4];
+    let found = Certifier::new().certify(&map, &w, &Scope::Sample { y }).unwrap();
+    let Verdict::Proven { theorem: Theorem::NormalisedInteracting, factor: Some(c), .. } = found.verdict
+    else {
+        panic!("{found}");
+    };
+    assert!(c > 0.3 && c < 0.95, "{c}");
+}

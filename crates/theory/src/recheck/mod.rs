@@ -530,7 +530,10 @@ impl Claim<'_> {
         let largest =
             |part: fn(&boxes::Sums) -> Upper| Upper::largest(rows.iter().map(|row| part(row).get()));
         let factor = if interact {
-            Upper::new(2.0) * largest(|row| row.absolute)
+            let twice = Upper::new(2.0) * largest(|row| row.absolute);
+            let groups = norm.groups.members(self.weights).map_err(|bad| Recheck::new(bad.to_string()))?;
+            let sharper = boxes::by_groups(self.map, self.scope, self.weights, &state, &groups, &rows);
+            sharper.map_or(twice, |sharper| sharper.min(twice))
         } else {
             largest(|row| row.positive) + largest(|row| row.negative)
         };

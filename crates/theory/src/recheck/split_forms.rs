@@ -14,13 +14,13 @@ pub(super) fn degree(map: &Map, weights: &Operator, y: &[Interval], steps: usize
     let form = SplitForm { map, weights, s: Scalar::plain(map.activation()), y };
     let mut state = form.start()?;
     for _ in 0..steps.min(1000) {
-        let (_, image, _) = form.evaluate(&state)?;
+        let (image, _) = form.evaluate(&state)?;
         for (z, image) in state.iter_mut().zip(image) {
             *z = z.intersect(image).unwrap_or(*z);
         }
     }
     ensure(state.iter().all(|z| z.lo > 0.0), "the box reaches states that are not positive")?;
-    let (_, image, numerators) = form.evaluate(&state)?;
+    let (image, numerators) = form.evaluate(&state)?;
     Ok(numerators.into_iter().zip(image).map(|(n, f)| n.over(f.lo)).fold(Upper::ZERO, Upper::max))
 }
 
@@ -48,8 +48,8 @@ impl SplitForm<'_> {
         Ok(self.y.iter().map(|&y| cut(values + y)).collect())
     }
 
-    /// Preactivations, values, and bounds of `(|J| z)_i` over the box.
-    fn evaluate(&self, on: &[Interval]) -> Result<(Vec<Interval>, Vec<Interval>, Vec<Upper>), Recheck> {
+    /// Values and bounds of `(|J| z)_i` over the box.
+    fn evaluate(&self, on: &[Interval]) -> Result<(Vec<Interval>, Vec<Upper>), Recheck> {
         let one = Interval::point(1.0);
         let (up, down) = drives(self.weights, on);
         let logs: Vec<Interval> = on.iter().map(|z| z.ln()).collect();
@@ -62,34 +62,33 @@ impl SplitForm<'_> {
         };
         let scaled = |u: Interval| Upper::new(cut(u).hi) * Upper::new(self.s.slope(u).magnitude());
         let sharper = |u: Interval| scaled(u).min(Upper::new((u * self.s.slope(u)).magnitude()));
-        let (mut preactivations, mut values, mut numerators) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut values, mut numerators) = (Vec::new(), Vec::new());
         for i in 0..on.len() {
             let (u, w) = (cut(up[i]), cut(down[i]));
-            let (inside, value, numerator) = match self.map.form() {
-                Form::SplitSign => (u, self.s.value(u) - self.s.value(w), sharper(u) + sharper(w)),
+            let (value, numerator) = match self.map.form() {
+                Form::SplitSign => (self.s.value(u) - self.s.value(w), sharper(u) + sharper(w)),
                 Form::Divisive { q } => {
                     let ratio = u / (Interval::point(q) + w);
                     let inhibited = Upper::new((one - Interval::point(q) / (Interval::point(q) + w)).hi);
-                    (ratio, self.s.value(ratio), sharper(ratio) * (Upper::new(1.0) + inhibited))
+                    (self.s.value(ratio), sharper(ratio) * (Upper::new(1.0) + inhibited))
                 }
                 Form::Rational { q } => {
                     let total = Interval::point(q) + u + w;
                     let share = u / total;
                     let rest = (Interval::point(q) + w + w) / total;
-                    (share, share, Upper::new((share * rest).hi))
+                    (share, Upper::new((share * rest).hi))
                 }
                 Form::Monomial => {
                     let sum: Upper = self.weights.row(i).iter().map(|(_, w)| Upper::new(w.abs())).sum();
-                    (powers[i], self.s.value(powers[i]), sharper(powers[i]) * sum)
+                    (self.s.value(powers[i]), sharper(powers[i]) * sum)
                 }
                 _ => return Err(Recheck::new("the test is not for this form")),
             };
-            preactivations.push(inside);
             values.push(value + Interval::point(self.map.shift()) + self.y[i]);
             numerators.push(numerator);
         }
         ensure(values.iter().all(|f| f.is_bounded()), "the map is not certainly defined on the box")?;
-        Ok((preactivations, values, numerators))
+        Ok((values, numerators))
     }
 }
 
