@@ -26,5 +26,6 @@ pub mod registry;
 mod source;
 pub mod split;
 pub mod standardise;
+mod temporary;
 
 pub use error::{DataError, Place, Result};
