@@ -1,18 +1,19 @@
 //! Archives read front to back without unpacking: `.tar`, `.tar.gz`, `.tar.xz`, `.zip`.
 
-use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
 
+use crate::budget::{Budget, TOO_MUCH_REMEDY};
 use crate::error::{DataError, GET_AGAIN, Place, Result};
+use crate::source;
 
 /// No single file of a dataset is larger than this; a header that says so is damaged.
 const MAX_MEMBER: u64 = 4 << 30;
-/// `xz -9` needs 65 MiB to decompress; a header that asks for gigabytes is damaged.
-const MAX_XZ_DICTIONARY_KIB: u32 = 512 << 10;
+/// `xz -9` needs 65 MiB to decompress; a header that asks for more asks for it before any data have come.
+const MAX_XZ_DICTIONARY_KIB: u32 = 72 << 10;
 
 /// Whether a file name looks like an archive that [`for_each_file`] can read.
 pub fn is_archive(name: &str) -> bool {
@@ -25,27 +26,35 @@ pub fn for_each_file(
     wanted: impl Fn(&str) -> bool,
     visit: impl FnMut(&str, Vec<u8>) -> Result<()>,
 ) -> Result<()> {
-    let file =
-        BufReader::with_capacity(1 << 16, File::open(archive).map_err(DataError::io("open", archive))?);
-    for_each_in(file, &archive.display().to_string(), wanted, visit)
+    let (file, _) = source::open_regular(archive)?;
+    for_each_in(BufReader::with_capacity(1 << 16, file), &archive.display().to_string(), wanted, visit)
 }
 
 /// The same for an archive that is open already; its kind is told from `name`, which is also used in errors.
 pub fn for_each_in<R: Read + Seek>(
-    reader: R,
+    mut reader: R,
     name: &str,
     wanted: impl Fn(&str) -> bool,
     mut visit: impl FnMut(&str, Vec<u8>) -> Result<()>,
 ) -> Result<()> {
-    if name.ends_with(".zip") {
-        for_each_in_zip(reader, name, wanted, visit)
+    let ends = reader.seek(SeekFrom::End(0)).and_then(|length| reader.rewind().map(|()| length));
+    // One budget for the whole archive, for what is skipped as well: skipping takes its time, too.
+    let budget = Budget::arrays(ends.map_err(|e| damaged(name, e))?);
+    let read = if name.ends_with(".zip") {
+        for_each_in_zip(reader, name, &budget, wanted, visit)
     } else if name.ends_with(".xz") {
-        let limited = XzReader::new_mem_limit(reader, false, MAX_XZ_DICTIONARY_KIB);
-        for_each_in_tar(limited, name, wanted, &mut visit)
+        let limited = XzReader::new_mem_limit(reader, true, MAX_XZ_DICTIONARY_KIB);
+        for_each_in_tar(budget.meter(limited), name, wanted, &mut visit)
     } else if name.ends_with("gz") {
-        for_each_in_tar(GzDecoder::new(reader), name, wanted, &mut visit)
+        for_each_in_tar(budget.meter(MultiGzDecoder::new(reader)), name, wanted, &mut visit)
     } else {
         for_each_in_tar(reader, name, wanted, &mut visit)
+    };
+    match read {
+        Err(_) if budget.exceeded() => {
+            Err(DataError::malformed(name, Place::Whole, budget.problem(), TOO_MUCH_REMEDY))
+        }
+        other => other,
     }
 }
 
@@ -75,6 +84,7 @@ fn contents(mut reader: impl Read, size: u64, archive: &str, path: &str) -> Resu
 fn for_each_in_zip<R: Read + Seek>(
     reader: R,
     name: &str,
+    budget: &Budget,
     wanted: impl Fn(&str) -> bool,
     mut visit: impl FnMut(&str, Vec<u8>) -> Result<()>,
 ) -> Result<()> {
@@ -84,7 +94,7 @@ fn for_each_in_zip<R: Read + Seek>(
         let path = member.name().map_err(|e| damaged(name, e))?.into_owned();
         if member.is_file() && wanted(&path) {
             let size = member.size();
-            visit(&path, contents(member, size, name, &path)?)?;
+            visit(&path, contents(budget.meter(member), size, name, &path)?)?;
         }
     }
     Ok(())

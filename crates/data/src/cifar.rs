@@ -40,15 +40,18 @@ fn read_from<R: Read>(source: &mut Source<R>, length: u64) -> Result<Batch> {
         return Err(DataError::malformed(source.name(), Place::Whole, problem, GET_AGAIN));
     }
     let count = (length / record) as usize;
-    let mut batch = Batch { images: vec![0; count * PIXELS], labels: Vec::with_capacity(count) };
-    for image in batch.images.chunks_exact_mut(PIXELS) {
+    let mut batch = Batch { images: Vec::new(), labels: Vec::new() };
+    // The length is the system's word, and a file may have holes: memory grows with what is really read.
+    let mut image = [0; PIXELS];
+    for _ in 0..count {
         let [label] = source.array()?;
         if usize::from(label) >= CLASSES {
             let problem = format!("record {} has the label {label}, not 0 to 9", batch.labels.len());
             return Err(source.error(problem, GET_AGAIN));
         }
         batch.labels.push(u32::from(label));
-        source.fill(image)?;
+        source.fill(&mut image)?;
+        batch.images.extend_from_slice(&image);
     }
     Ok(batch)
 }

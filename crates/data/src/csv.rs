@@ -1,9 +1,15 @@
 //! Tables of numbers as text: one row per line, separated by commas, semicolons or blanks, with or without a header.
 
+use std::io::Read;
 use std::path::Path;
 
 use crate::error::{DataError, Place, Result};
-use crate::source;
+use crate::source::{self, Source};
+
+/// A line is at most this long: read whole, it is what decides how much memory a table takes before it is understood.
+const MAX_LINE: u64 = 1 << 26;
+/// A header has at most this many names: the pixels of an image of 1024 x 1024.
+const MAX_NAMES: usize = (1 << 20) + 1;
 
 /// A table of numbers.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,26 +30,31 @@ impl Table {
 
     /// Reads a table from a file (`.gz` or not).
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = source::open(path)?.rest(u64::MAX - 1)?;
-        Self::from_bytes(&bytes, &path.display().to_string())
+        Self::read_from(&mut source::open_text(path)?)
     }
 
     /// Reads a table from memory; `name` is used in errors.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Self> {
+        Self::read_from(&mut Source::from_bytes(bytes, name))
+    }
+
+    /// Line by line, so that the text itself is never in memory as a whole.
+    fn read_from<R: Read>(source: &mut Source<R>) -> Result<Self> {
+        let name = source.name().to_owned();
         let error = |line: usize, problem: String| {
             DataError::malformed(
-                name,
+                &name,
                 Place::Line(line as u64 + 1),
                 problem,
                 "every line needs the same number of numbers",
             )
         };
-        let text = std::str::from_utf8(bytes).map_err(|e| {
-            let line = bytes[..e.valid_up_to()].iter().filter(|&&b| b == b'\n').count();
-            error(line, "is not text".to_owned())
-        })?;
         let mut table = Table { header: None, columns: 0, values: Vec::new() };
-        for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+        let mut buffer = Vec::new();
+        for number in 0.. {
+            let Some(line) = source.line(&mut buffer, MAX_LINE)? else { break };
+            let line = std::str::from_utf8(line).map_err(|_| error(number, "is not text".to_owned()))?;
+            let line = if number == 0 { line.trim_start_matches('\u{feff}') } else { line };
             if line.trim().is_empty() {
                 continue;
             }
@@ -61,6 +72,9 @@ impl Table {
             if let Some(field) = bad {
                 if before == 0 && table.header.is_none() {
                     table.values.clear();
+                    if fields(line).nth(MAX_NAMES).is_some() {
+                        return Err(error(number, format!("names more than {MAX_NAMES} columns")));
+                    }
                     table.header = Some(fields(line).map(|f| f.trim_matches('"').to_owned()).collect());
                     continue;
                 }

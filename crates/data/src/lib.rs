@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
+mod budget;
 pub mod cache;
 pub mod checksum;
 pub mod cifar;
+mod class_count;
 pub mod csv;
 pub mod data_dir;
 pub mod error;
