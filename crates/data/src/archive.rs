@@ -44,11 +44,12 @@ pub fn for_each_in<R: Read + Seek>(
         for_each_in_zip(reader, name, &budget, wanted, visit)
     } else if name.ends_with(".xz") {
         let limited = XzReader::new_mem_limit(reader, true, MAX_XZ_DICTIONARY_KIB);
-        for_each_in_tar(budget.meter(limited), name, wanted, &mut visit)
+        for_each_in_tar(budget.meter(limited), name, Some(&budget), wanted, &mut visit)
     } else if name.ends_with("gz") {
-        for_each_in_tar(budget.meter(MultiGzDecoder::new(reader)), name, wanted, &mut visit)
+        let unpacked = budget.meter(MultiGzDecoder::new(reader));
+        for_each_in_tar(unpacked, name, Some(&budget), wanted, &mut visit)
     } else {
-        for_each_in_tar(reader, name, wanted, &mut visit)
+        for_each_in_tar(reader, name, None, wanted, &mut visit)
     };
     match read {
         Err(_) if budget.exceeded() => {
@@ -62,12 +63,24 @@ fn damaged(archive: &str, error: impl std::fmt::Display) -> DataError {
     DataError::malformed(archive, Place::Whole, format!("not a readable archive ({error})"), GET_AGAIN)
 }
 
-fn contents(mut reader: impl Read, size: u64, archive: &str, path: &str) -> Result<Vec<u8>> {
+/// The bytes of a member that announces `size` of them; `budget` is what a compressed archive may still unpack to.
+fn contents(
+    mut reader: impl Read,
+    size: u64,
+    budget: Option<&Budget>,
+    archive: &str,
+    path: &str,
+) -> Result<Vec<u8>> {
     let wrong = |problem: String| {
         DataError::malformed(archive, Place::Field(format!("member {path}")), problem, GET_AGAIN)
     };
     if size > MAX_MEMBER {
         return Err(wrong(format!("a size of {size} bytes")));
+    }
+    if let Some(budget) = budget.filter(|budget| budget.left() < size) {
+        let problem = format!("announces {size} bytes; the archive {}", budget.problem());
+        let place = Place::Field(format!("member {path}"));
+        return Err(DataError::malformed(archive, place, problem, TOO_MUCH_REMEDY));
     }
     let mut bytes = Vec::new();
     // Bounded by what is announced, grown by what arrives.
@@ -94,7 +107,7 @@ fn for_each_in_zip<R: Read + Seek>(
         let path = member.name().map_err(|e| damaged(name, e))?.into_owned();
         if member.is_file() && wanted(&path) {
             let size = member.size();
-            visit(&path, contents(budget.meter(member), size, name, &path)?)?;
+            visit(&path, contents(budget.meter(member), size, Some(budget), name, &path)?)?;
         }
     }
     Ok(())
@@ -103,6 +116,7 @@ fn for_each_in_zip<R: Read + Seek>(
 fn for_each_in_tar<R: Read>(
     reader: R,
     name: &str,
+    budget: Option<&Budget>,
     wanted: impl Fn(&str) -> bool,
     visit: &mut dyn FnMut(&str, Vec<u8>) -> Result<()>,
 ) -> Result<()> {
@@ -112,7 +126,7 @@ fn for_each_in_tar<R: Read>(
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         if entry.header().entry_type().is_file() && wanted(&path) {
             let size = entry.size();
-            visit(&path, contents(entry, size, name, &path)?)?;
+            visit(&path, contents(entry, size, budget, name, &path)?)?;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@
 //! | what it holds              | may unpack to, in all                |
 //! |----------------------------|--------------------------------------|
 //! | arrays, pictures, archives | 64 MiB and 64 times the file's bytes |
-//! | text (tables, edge lists)  | 8 MiB and 64 times the file's bytes  |
+//! | text (tables, edge lists)  | 8 MiB and 16 times the file's bytes  |
 //!
 //! and never to more than 16 GiB beyond the file itself. Real data sets shrink two to ten times; a dense matrix of mostly
 //! zeros fits as long as it is small. Text has less because a number of two characters takes up to 30 bytes of memory.
@@ -17,12 +17,10 @@ use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// How many bytes a compressed byte may stand for on average.
-const EXPANSION: u64 = 64;
-/// What any file may unpack to, however small it is.
-const SMALL: u64 = 64 << 20;
+/// What any file of arrays may unpack to, however small it is, and how many bytes every further byte of it stands for.
+const ARRAYS: (u64, u64) = (64 << 20, 64);
 /// The same for text.
-const SMALL_TEXT: u64 = 8 << 20;
+const TEXT: (u64, u64) = (8 << 20, 16);
 /// What no file may unpack to beyond its own size.
 const LARGE: u64 = 16 << 30;
 
@@ -40,19 +38,19 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    fn new(file: u64, small: u64) -> Self {
-        let allowed = allowance(file, small);
+    fn new(file: u64, rule: (u64, u64)) -> Self {
+        let allowed = allowance(file, rule);
         Budget { file, allowed, left: Rc::new(Cell::new(allowed)), exceeded: Rc::new(Cell::new(false)) }
     }
 
     /// For a file of this many bytes that holds arrays, pictures or other files.
     pub fn arrays(file: u64) -> Self {
-        Self::new(file, SMALL)
+        Self::new(file, ARRAYS)
     }
 
     /// For a file of this many bytes that holds text.
     pub fn text(file: u64) -> Self {
-        Self::new(file, SMALL_TEXT)
+        Self::new(file, TEXT)
     }
 
     /// How many bytes may still come.
@@ -92,11 +90,11 @@ impl Budget {
 
 /// What may come out of `encoded` bytes of pictures: the budget of arrays, for data that arrive piece by piece.
 pub(crate) fn picture_allowance(encoded: u64) -> u64 {
-    allowance(encoded, SMALL)
+    allowance(encoded, ARRAYS)
 }
 
-fn allowance(file: u64, small: u64) -> u64 {
-    file.saturating_mul(EXPANSION).saturating_add(small).min(file.saturating_add(LARGE))
+fn allowance(file: u64, (small, expansion): (u64, u64)) -> u64 {
+    file.saturating_mul(expansion).saturating_add(small).min(file.saturating_add(LARGE))
 }
 
 /// A reader with a [`Budget`].
@@ -128,8 +126,8 @@ mod tests {
     #[test]
     fn a_budget_is_shared_and_ends_exactly() {
         let budget = Budget::text(0);
-        let mut first = budget.meter(io::repeat(7).take(SMALL_TEXT - 10));
-        assert_eq!(io::copy(&mut first, &mut io::sink()).unwrap(), SMALL_TEXT - 10);
+        let mut first = budget.meter(io::repeat(7).take(TEXT.0 - 10));
+        assert_eq!(io::copy(&mut first, &mut io::sink()).unwrap(), TEXT.0 - 10);
         let mut second = budget.meter(&[1u8; 10][..]);
         assert_eq!(io::copy(&mut second, &mut io::sink()).unwrap(), 10);
         assert!(!budget.exceeded());

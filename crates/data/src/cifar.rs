@@ -13,6 +13,9 @@ pub const PIXELS: usize = 3 * SIDE * SIDE;
 /// Number of classes.
 pub const CLASSES: usize = 10;
 
+/// Records of a file: the published ones have 10,000. The length is the system's word, and a file may be one large hole.
+const MAX_RECORDS: u64 = 1 << 20;
+
 /// Images (NCHW) and labels of one batch file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
@@ -39,9 +42,18 @@ fn read_from<R: Read>(source: &mut Source<R>, length: u64) -> Result<Batch> {
         let problem = format!("{length} bytes are not a whole number of {record}-byte records");
         return Err(DataError::malformed(source.name(), Place::Whole, problem, GET_AGAIN));
     }
-    let count = (length / record) as usize;
+    let count = length / record;
+    if count > MAX_RECORDS {
+        let problem = format!("{count} records, {MAX_RECORDS} are the most");
+        return Err(DataError::malformed(
+            source.name(),
+            Place::Whole,
+            problem,
+            "divide it into several files",
+        ));
+    }
     let mut batch = Batch { images: Vec::new(), labels: Vec::new() };
-    // The length is the system's word, and a file may have holes: memory grows with what is really read.
+    // Grows with what is really read.
     let mut image = [0; PIXELS];
     for _ in 0..count {
         let [label] = source.array()?;

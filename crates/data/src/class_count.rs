@@ -46,6 +46,17 @@ where
     Ok((numbers, classes))
 }
 
+/// The labels as numbers of classes, if all are below `classes`.
+pub(crate) fn below(name: &str, array: &str, classes: usize, labels: &[usize]) -> Result<Vec<u32>> {
+    let number = |(i, &label): (usize, &usize)| {
+        u32::try_from(label).ok().filter(|_| label < classes).ok_or_else(|| {
+            let problem = format!("label {i} is {label}, but there are {classes} classes");
+            DataError::malformed(name, Place::Field(array.to_owned()), problem, REMEDY)
+        })
+    };
+    labels.iter().enumerate().map(number).collect()
+}
+
 /// Fails if a number of classes that a file announces is more than its labels justify.
 pub(crate) fn believable(name: &str, array: &str, classes: usize, labels: usize) -> Result<()> {
     if classes > limit(labels) {

@@ -6,7 +6,7 @@ use crate::archive;
 use crate::cache::{self, Loaded};
 use crate::cifar;
 use crate::class_count;
-use crate::csv::Table;
+use crate::csv::for_each_row;
 use crate::data_dir;
 use crate::error::{DataError, GET_AGAIN, Place, Result};
 use crate::graph::GRAPH_NAMES;
@@ -257,7 +257,7 @@ fn digits() -> Result<ImageDataset> {
         idx::from_bytes(include_bytes!("../embedded/digits-images-idx3-ubyte.gz"), "embedded digit images")?;
     let labels =
         idx::from_bytes(include_bytes!("../embedded/digits-labels-idx1-ubyte.gz"), "embedded digit labels")?;
-    let (labels, _) = class_count::checked("embedded digits", "labels", labels.to_usize()?.into_iter())?;
+    let labels = class_count::below("embedded digits", "labels", 10, &labels.to_usize()?)?;
     let images = image_set("embedded digits", images, labels, 16, 10)?;
     Ok(ImageDataset {
         name: "digits".to_owned(),
@@ -388,7 +388,7 @@ fn idx_part(folder: &Path, part: &str) -> Result<ImageSet> {
     let label_file = file(format!("{part}-labels"), 1)?;
     let label_name = label_file.display().to_string();
     let labels = idx::read(&label_file)?.indices(&label_name, "labels")?;
-    let (labels, _) = class_count::checked(&label_name, "labels", labels.into_iter())?;
+    let labels = class_count::below(&label_name, "labels", 10, &labels)?;
     image_set(&folder.display().to_string(), images, labels, 255, 10)
 }
 
@@ -545,12 +545,9 @@ fn svhn_matlab(folder: &Path, part: &str) -> Result<ImageSet> {
 fn npz(path: &Path) -> Result<Loaded> {
     let mut file = Npz::read(path)?;
     let name = path.display().to_string();
-    let labels = |file: &Npz, array: &str| {
-        let labels = file.get(array)?.indices(&name, array)?;
-        class_count::checked(&name, array, labels.into_iter())
-    };
-    let (train_labels, classes) = labels(&file, "y_train")?;
-    let (test_labels, _) = labels(&file, "y_test")?;
+    let labels = |array: &str| file.get(array)?.indices(&name, array);
+    let (train_labels, classes) = class_count::checked(&name, "y_train", labels("y_train")?.into_iter())?;
+    let test_labels = class_count::below(&name, "y_test", classes, &labels("y_test")?)?;
     let train = image_set(&name, file.take("x_train")?, train_labels, 255, classes)?;
     let test = image_set(&name, file.take("x_test")?, test_labels, 255, classes)?;
     Ok((train, test, None))
@@ -582,16 +579,19 @@ fn csv(folder: &Path) -> Result<Loaded> {
 }
 
 fn csv_part(path: &Path) -> Result<(usize, Vec<u8>, Vec<u32>)> {
-    let table = Table::read(path)?;
     let name = path.display().to_string();
     let remedy = "every line is: label, then the pixels (0 to 255) of a square grey image";
-    let side = table.columns.saturating_sub(1).isqrt();
-    if side == 0 || side * side + 1 != table.columns {
-        let problem = format!("{} columns are not a label and a square image", table.columns);
-        return Err(DataError::malformed(&name, Place::Whole, problem, remedy));
-    }
-    let (mut pixels, mut labels) = (Vec::with_capacity(table.values.len()), Vec::with_capacity(table.rows()));
-    for (i, row) in table.values.chunks_exact(table.columns).enumerate() {
+    let square = |columns: usize| {
+        let side = columns.saturating_sub(1).isqrt();
+        if side == 0 || side * side + 1 != columns {
+            let problem = format!("{columns} columns are not a label and a square image");
+            return Err(DataError::malformed(&name, Place::Whole, problem, remedy));
+        }
+        Ok(side)
+    };
+    let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+    let columns = for_each_row(path, |i, row| {
+        square(row.len())?;
         let whole = |value: f64, limit: f64| {
             (value.fract() == 0.0 && (0.0..=limit).contains(&value)).then_some(value)
         };
@@ -603,7 +603,9 @@ fn csv_part(path: &Path) -> Result<(usize, Vec<u8>, Vec<u32>)> {
             };
             if column == 0 { labels.push(value as u32) } else { pixels.push(value as u8) }
         }
-    }
+        Ok(())
+    })?;
+    let side = square(columns)?;
     Ok((side, pixels, labels))
 }
 

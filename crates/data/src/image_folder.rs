@@ -254,6 +254,10 @@ impl Collector {
             return Err(self.error("wnids.txt", problem, "leave out the classes that have no images"));
         }
         let known: BTreeSet<&String> = wnids.iter().collect();
+        if known.len() < wnids.len() {
+            let problem = "lists a class twice".to_owned();
+            return Err(self.error("wnids.txt", problem, "every class has one line"));
+        }
         match found.iter().find(|class| !known.contains(class)) {
             Some(class) => Err(self.error(
                 "wnids.txt",

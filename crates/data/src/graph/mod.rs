@@ -25,7 +25,7 @@ pub use graph_split::{GraphSplitRule, LABELLED_SHARES, LabelledShares};
 pub use hypergraph::Hypergraph;
 
 use crate::class_count;
-use crate::csv::Table;
+use crate::csv::for_each_row;
 use crate::data_dir;
 use crate::error::{DataError, Place, Result};
 use crate::npz::Npz;
@@ -293,16 +293,35 @@ fn labels(path: &Path, first: u32) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-fn features(folder: &Path) -> Result<Option<Csr>> {
+/// The features of so many nodes.
+fn features(folder: &Path, nodes: usize) -> Result<Option<Csr>> {
+    if nodes == 0 {
+        // That there are no nodes is the first thing to be said.
+        return Ok(None);
+    }
     let (sparse, dense) = (folder.join("features.npz"), folder.join("features.csv"));
     if sparse.exists() {
         let name = sparse.display().to_string();
         return Csr::from_npz(&Npz::read(&sparse)?, "", &name).map(Some);
     }
     if dense.exists() {
-        let table = Table::read(&dense)?;
-        let values: Vec<f32> = table.values.iter().map(|&v| v as f32).collect();
-        return Csr::from_dense(&dense.display().to_string(), table.rows(), table.columns, &values).map(Some);
+        // Row by row into the sparse form: most of a table of features is zeros.
+        let (mut row_ptr, mut indices, mut values) = (vec![0], Vec::new(), Vec::new());
+        let name = dense.display().to_string();
+        let columns = for_each_row(&dense, |i, row| {
+            if i >= nodes {
+                let problem = format!("at least {} rows of features but {nodes} labels", i + 1);
+                let remedy = "check that the files belong together";
+                return Err(DataError::malformed(&name, Place::Whole, problem, remedy));
+            }
+            for (column, value) in (0..).zip(row).filter(|(_, value)| **value as f32 != 0.0) {
+                indices.push(column);
+                values.push(*value as f32);
+            }
+            row_ptr.push(indices.len());
+            Ok(())
+        })?;
+        return Csr::from_parts(&name, row_ptr.len() - 1, columns, row_ptr, indices, values).map(Some);
     }
     Ok(None)
 }
@@ -321,7 +340,14 @@ fn hypergraph_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> R
     let hypergraph = Hypergraph::parse(&text(path)?, labels.len(), &name)?;
     let given = given_splits(&folder.join("splits.json"), labels.len())?;
     let edges = hypergraph.clique_pairs(&name)?;
-    Ok(GraphParts { edges, multiplicity, features: features(folder)?, labels, classes: None, given })
+    Ok(GraphParts {
+        edges,
+        multiplicity,
+        features: features(folder, labels.len())?,
+        labels,
+        classes: None,
+        given,
+    })
 }
 
 fn no_labels(file: PathBuf, first: u32) -> DataError {
@@ -337,7 +363,14 @@ fn edge_list_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> Re
     let labels = labels(&label_file, 0)?;
     let edges = edge_list::parse(&text(path)?, &path.display().to_string())?;
     let given = given_splits(&folder.join("splits.json"), labels.len())?;
-    Ok(GraphParts { edges, multiplicity, features: features(folder)?, labels, classes: None, given })
+    Ok(GraphParts {
+        edges,
+        multiplicity,
+        features: features(folder, labels.len())?,
+        labels,
+        classes: None,
+        given,
+    })
 }
 
 /// `labels`, and either `edges` (E x 2) or a CSR matrix `adj_data`, `adj_indices`, `adj_indptr`, `adj_shape`; features as a

@@ -177,7 +177,7 @@ impl Machine<'_> {
 
     fn run(&mut self) -> Result<Id> {
         loop {
-            if self.values.len() > MAX_VALUES {
+            if self.values.len() >= MAX_VALUES {
                 return Err(self.error(format!("more than {MAX_VALUES} values")));
             }
             let instruction = self.take(1)?[0];
