@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{DataError, Result};
+use crate::source;
 
 /// The checksum of an original file, in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +23,7 @@ pub enum Checksum<'a> {
 impl Checksum<'_> {
     /// Fails unless the file has this checksum.
     pub fn check(&self, path: &Path) -> Result<()> {
-        self.check_open(&mut File::open(path).map_err(DataError::io("open", path))?, path)
+        self.check_open(&mut source::open_regular(path)?.0, path)
     }
 
     /// The same for a file that is open, from where it stands; `path` is used in errors.
@@ -46,7 +47,7 @@ impl Checksum<'_> {
 
 /// The SHA-256 of a file, in hexadecimal.
 pub fn sha256(path: &Path) -> Result<String> {
-    digest::<Sha256>(&mut File::open(path).map_err(DataError::io("open", path))?, path)
+    digest::<Sha256>(&mut source::open_regular(path)?.0, path)
 }
 
 fn digest<D: Digest>(file: &mut File, path: &Path) -> Result<String> {

@@ -16,6 +16,7 @@ use ureq::http::StatusCode;
 
 use crate::checksum::Checksum;
 use crate::error::{DataError, Result};
+use crate::source;
 use crate::temporary::Temporary;
 
 /// A file whose size is not known beforehand is downloaded up to this many bytes, whatever the server announces.
@@ -70,8 +71,7 @@ pub fn fetch_up_to(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Fetched> {
     if target.exists() {
-        let mut file = File::open(target).map_err(DataError::io("open", target))?;
-        check(download, &mut file, target)?;
+        check(download, &mut source::open_regular(target)?.0, target)?;
         return Ok(Fetched::AlreadyThere);
     }
     if let Some(folder) = target.parent() {

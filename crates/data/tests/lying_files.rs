@@ -303,13 +303,48 @@ fn compressed_files() {
     }
 }
 
+/// The end of a large zip archive says how many members there are and where; all of it may be invented.
+#[test]
+fn ends_of_zip_archives() {
+    let end = |start: u64, files: u64, size: u64, offset: u64| {
+        let mut zip = vec![7u8; start as usize];
+        zip.extend(0x0606_4b50u32.to_le_bytes());
+        zip.extend(44u64.to_le_bytes());
+        zip.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        for number in [files, files, size, offset] {
+            zip.extend(number.to_le_bytes());
+        }
+        zip.extend(0x0706_4b50u32.to_le_bytes());
+        zip.extend(0u32.to_le_bytes());
+        zip.extend(start.to_le_bytes());
+        zip.extend(1u32.to_le_bytes());
+        zip.extend(0x0605_4b50u32.to_le_bytes());
+        zip.extend([0, 0, 0, 0]);
+        zip.extend([0xff; 12]);
+        zip.extend([0, 0]);
+        zip
+    };
+    for start in [0, 200] {
+        for files in [1 << 24, 1 << 30, u64::MAX] {
+            for size in [46, 46 << 24, 46 << 30, u64::MAX] {
+                for offset in [0, 1 << 24, 1 << 40, u64::MAX - 1, u64::MAX] {
+                    let file = end(start, files, size, offset);
+                    let sentence = refused("images", |folder| write(folder, "own.npz", &file));
+                    says(&sentence, &["own.npz", "not a readable zip archive"]);
+                }
+            }
+        }
+    }
+}
+
 /// An xz file may ask for a dictionary of gigabytes before the first byte.
 #[test]
 fn xz_dictionary() {
     let mut xz = corpus("archive/files.tar.xz");
     // The header of the first block: its size, flags, then the filter 0x21 with one byte of properties.
     assert_eq!((xz[14], xz[15]), (0x21, 1));
-    xz[16] = 37;
+    // A dictionary of 384 MiB.
+    xz[16] = 33;
     let end = 12 + 4 * usize::from(xz[12]);
     let mut crc = flate2::Crc::new();
     crc.update(&xz[12..end]);
@@ -377,9 +412,11 @@ fn things_that_are_not_files() {
         });
         says(&sentence, &[name]);
     }
+    let error = subdeq_data::checksum::sha256(Path::new("/dev/zero")).unwrap_err().to_string();
+    says(&error, &["/dev/zero is a pipe or a device"]);
 }
 
-/// Links between folders, ten at every step: a million places, of which there are two.
+/// Links between folders, thirty at every step: millions of places, of which there are two.
 #[test]
 fn links_in_circles() {
     let sentence = refused("images", |folder| {
