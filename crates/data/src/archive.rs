@@ -55,6 +55,12 @@ pub fn for_each_in<R: Read + Seek>(
         Err(_) if budget.exceeded() => {
             Err(DataError::malformed(name, Place::Whole, budget.problem(), TOO_MUCH_REMEDY))
         }
+        // The decoder says it in its own words, and the file may be in order.
+        Err(DataError::Malformed { problem, .. }) if problem.contains("mem_limit") => {
+            let problem = format!("asks for more than {} MiB before it unpacks", MAX_XZ_DICTIONARY_KIB >> 10);
+            let remedy = "pack it again with `xz -9` or less";
+            Err(DataError::malformed(name, Place::Whole, problem, remedy))
+        }
         other => other,
     }
 }

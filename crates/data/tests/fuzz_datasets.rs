@@ -35,7 +35,7 @@ fn every_seed_is_a_data_set() {
 fn no_data_set_panics_aborts_or_hangs() {
     let dir = limited::scratch();
     let arguments = ["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"];
-    let output = limited::run(256, Duration::from_secs(120), &arguments, dir.path()).expect("an end");
+    let output = limited::run(256, Duration::from_secs(300), &arguments, dir.path()).expect("an end");
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
     assert!(

@@ -361,7 +361,16 @@ fn edge_list_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> Re
         return Err(no_labels(label_file, 0));
     }
     let labels = labels(&label_file, 0)?;
-    let edges = edge_list::parse(&text(path)?, &path.display().to_string())?;
+    let name = path.display().to_string();
+    let edges = edge_list::parse(&text(path)?, &name)?;
+    // A graph without any nodes is refused as such, later.
+    let outside = |&(a, b): &(u32, u32)| a.max(b) as usize >= labels.len();
+    if let Some(i) = edges.iter().position(outside).filter(|_| !labels.is_empty()) {
+        let (a, b) = edges[i];
+        let problem = format!("edge {i} ({a}, {b}) has a node id that is not below {}", labels.len());
+        let remedy = "ids count from 0, and labels.txt has one line per node";
+        return Err(DataError::malformed(&name, Place::Whole, problem, remedy));
+    }
     let given = given_splits(&folder.join("splits.json"), labels.len())?;
     Ok(GraphParts {
         edges,

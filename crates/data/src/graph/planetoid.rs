@@ -147,8 +147,11 @@ impl Files {
         for (node, neighbours) in lists {
             for neighbour in neighbours {
                 match (u32::try_from(node), u32::try_from(neighbour)) {
-                    (Ok(a), Ok(b)) => edges.push((a.min(b), a.max(b))),
-                    _ => return Err(self.wrong("graph", format!("edge ({node}, {neighbour})"))),
+                    (Ok(a), Ok(b)) if node.max(neighbour) < nodes => edges.push((a.min(b), a.max(b))),
+                    _ => {
+                        let problem = format!("edge ({node}, {neighbour}), but there are {nodes} nodes");
+                        return Err(self.wrong("graph", problem));
+                    }
                 }
             }
         }
