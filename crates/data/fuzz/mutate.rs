@@ -105,7 +105,7 @@ impl Mutator {
         Mutator { random: ChaCha8Rng::seed_from_u64(seed), seeds }
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         (self.random.next_u64() % bound.max(1) as u64) as usize
     }
 
@@ -120,7 +120,7 @@ impl Mutator {
         (bytes, self.random.next_u64())
     }
 
-    fn mutate(&mut self, bytes: &mut Vec<u8>) {
+    pub fn mutate(&mut self, bytes: &mut Vec<u8>) {
         let at = self.below(bytes.len());
         let length = 1 + self.below(8);
         let end = (at + length).min(bytes.len());

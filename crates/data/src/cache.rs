@@ -12,8 +12,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::checksum::{hex, sha256};
+use crate::class_count;
 use crate::error::Result;
 use crate::images::ImageSet;
+use crate::source;
+use crate::temporary::Temporary;
 
 /// The environment variable that names the folder, or says `off`.
 pub const CACHE_VARIABLE: &str = "SUBDEQ_CACHE";
@@ -42,7 +45,7 @@ pub(crate) fn decoded(files: &[PathBuf], decode: impl FnOnce() -> Result<Loaded>
 
 fn decoded_in(folder: &Path, files: &[PathBuf], decode: impl FnOnce() -> Result<Loaded>) -> Result<Loaded> {
     let path = folder.join(format!("{}.images", key(files)?));
-    if let Some(found) = fs::read(&path).ok().and_then(|bytes| unpack(&bytes)) {
+    if let Some(found) = source::read_whole(&path).ok().and_then(|bytes| unpack(&bytes)) {
         return Ok(found);
     }
     let made = decode()?;
@@ -99,16 +102,10 @@ fn keep(path: &Path, (train, test, names): &Loaded) -> io::Result<()> {
         fs::create_dir_all(folder)?;
     }
     // Two processes may decode the same files at once: each writes its own, the last one stays.
-    let temporary = path.with_extension(std::process::id().to_string());
-    let written = fs::File::create(&temporary).and_then(|mut file| {
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
+    let (temporary, mut file) = Temporary::beside(path)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    temporary.put_in_place(path)
 }
 
 /// What [`keep`] wrote; `None` for anything else.
@@ -120,10 +117,17 @@ fn unpack(bytes: &[u8]) -> Option<Loaded> {
     let (length, rest) = content.strip_prefix(VERSION)?.split_first_chunk::<8>()?;
     let (header, mut rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
     let header: Header = serde_json::from_slice(header).ok()?;
+    // The digest guards against damage, not against somebody who computes it: the header is checked as well.
+    if header.names.as_ref().is_some_and(|names| names.len() != header.classes)
+        || header.classes > class_count::limit(header.counts[0].checked_add(header.counts[1])?)
+    {
+        return None;
+    }
+    let size = header.shape.iter().try_fold(1usize, |n, &side| n.checked_mul(side))?;
     let mut part = |count: usize| {
-        let pixels = count.checked_mul(header.shape.iter().product())?;
+        let pixels = count.checked_mul(size)?;
         let (images, after) = rest.split_at_checked(pixels)?;
-        let (labels, after) = after.split_at_checked(4 * count)?;
+        let (labels, after) = after.split_at_checked(count.checked_mul(4)?)?;
         rest = after;
         let labels = labels.as_chunks::<4>().0.iter().map(|label| u32::from_le_bytes(*label)).collect();
         ImageSet::new("the cache", images.to_vec(), header.shape, header.white, labels, header.classes).ok()
@@ -166,6 +170,44 @@ mod tests {
             assert!(unpack(&damaged).is_none(), "byte {at}");
             assert!(unpack(&bytes[..at]).is_none(), "cut at {at}");
         }
+    }
+
+    #[test]
+    fn a_header_that_lies_is_not_believed_even_with_the_right_digest() {
+        let file = |shape: [usize; 3], classes: usize, counts: [usize; 2], names: Option<Vec<String>>| {
+            let header = serde_json::to_vec(&Header { shape, white: 255, classes, counts, names }).unwrap();
+            let mut bytes = VERSION.to_vec();
+            bytes.extend((header.len() as u64).to_le_bytes());
+            bytes.extend(header);
+            bytes.extend([7, 0, 0, 0, 0]);
+            let digest = Sha256::digest(&bytes);
+            bytes.extend_from_slice(&digest);
+            bytes
+        };
+        assert!(unpack(&file([1, 1, 1], 1, [1, 0], Some(vec!["a".into()]))).is_some());
+        let huge = usize::MAX / 2 + 1;
+        for bad in [
+            file([huge, 2, 2], 1, [1, 0], None),
+            file([1, 1, 1], 1, [huge, 0], None),
+            file([1, 1, 1], 1, [huge, huge], None),
+            file([1, 1, 1], huge, [1, 0], None),
+            file([1, 1, 1], 2, [1, 0], Some(vec!["a".into()])),
+        ] {
+            assert!(unpack(&bad).is_none());
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_in_the_place_of_the_temporary_file_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, victim) = (folder.path().join("kept.images"), folder.path().join("victim"));
+        fs::write(&victim, b"precious").unwrap();
+        std::os::unix::fs::symlink(&victim, path.with_extension(std::process::id().to_string())).unwrap();
+        let set = || ImageSet::new("x", vec![0, 7], [1, 1, 2], 255, vec![1], 3).unwrap();
+        keep(&path, &(set(), set(), None)).unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        assert!(unpack(&fs::read(&path).unwrap()).is_some());
     }
 
     #[test]

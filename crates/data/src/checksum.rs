@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{DataError, Result};
+use crate::source;
 
 /// The checksum of an original file, in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +23,14 @@ pub enum Checksum<'a> {
 impl Checksum<'_> {
     /// Fails unless the file has this checksum.
     pub fn check(&self, path: &Path) -> Result<()> {
+        self.check_open(&mut source::open_regular(path)?.0, path)
+    }
+
+    /// The same for a file that is open, from where it stands; `path` is used in errors.
+    pub(crate) fn check_open(&self, file: &mut File, path: &Path) -> Result<()> {
         let (kind, expected, found) = match self {
-            Checksum::Md5(expected) => ("MD5", expected, digest::<Md5>(path)?),
-            Checksum::Sha256(expected) => ("SHA-256", expected, digest::<Sha256>(path)?),
+            Checksum::Md5(expected) => ("MD5", expected, digest::<Md5>(file, path)?),
+            Checksum::Sha256(expected) => ("SHA-256", expected, digest::<Sha256>(file, path)?),
         };
         if found.eq_ignore_ascii_case(expected) {
             return Ok(());
@@ -41,11 +47,10 @@ impl Checksum<'_> {
 
 /// The SHA-256 of a file, in hexadecimal.
 pub fn sha256(path: &Path) -> Result<String> {
-    digest::<Sha256>(path)
+    digest::<Sha256>(&mut source::open_regular(path)?.0, path)
 }
 
-fn digest<D: Digest>(path: &Path) -> Result<String> {
-    let mut file = File::open(path).map_err(DataError::io("open", path))?;
+fn digest<D: Digest>(file: &mut File, path: &Path) -> Result<String> {
     let mut hash = D::new();
     let mut buffer = vec![0; 1 << 16];
     loop {

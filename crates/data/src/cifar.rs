@@ -13,6 +13,9 @@ pub const PIXELS: usize = 3 * SIDE * SIDE;
 /// Number of classes.
 pub const CLASSES: usize = 10;
 
+/// Records of a file: the published ones have 10,000. The length is the system's word, and a file may be one large hole.
+const MAX_RECORDS: u64 = 1 << 20;
+
 /// Images (NCHW) and labels of one batch file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
@@ -39,16 +42,28 @@ fn read_from<R: Read>(source: &mut Source<R>, length: u64) -> Result<Batch> {
         let problem = format!("{length} bytes are not a whole number of {record}-byte records");
         return Err(DataError::malformed(source.name(), Place::Whole, problem, GET_AGAIN));
     }
-    let count = (length / record) as usize;
-    let mut batch = Batch { images: vec![0; count * PIXELS], labels: Vec::with_capacity(count) };
-    for image in batch.images.chunks_exact_mut(PIXELS) {
+    let count = length / record;
+    if count > MAX_RECORDS {
+        let problem = format!("{count} records, {MAX_RECORDS} are the most");
+        return Err(DataError::malformed(
+            source.name(),
+            Place::Whole,
+            problem,
+            "divide it into several files",
+        ));
+    }
+    let mut batch = Batch { images: Vec::new(), labels: Vec::new() };
+    // Grows with what is really read.
+    let mut image = [0; PIXELS];
+    for _ in 0..count {
         let [label] = source.array()?;
         if usize::from(label) >= CLASSES {
             let problem = format!("record {} has the label {label}, not 0 to 9", batch.labels.len());
             return Err(source.error(problem, GET_AGAIN));
         }
         batch.labels.push(u32::from(label));
-        source.fill(image)?;
+        source.fill(&mut image)?;
+        batch.images.extend_from_slice(&image);
     }
     Ok(batch)
 }

@@ -1,11 +1,12 @@
 //! Downloads: resumed where they stopped, checked, and put in place in one step.
 //!
-//! A file is written to `NAME.part`, made durable, checked against its checksum and only then renamed, so that a file
-//! under its own name is always complete. A cut connection is taken up again where it broke; so is a `.part` left by
-//! an earlier run.
+//! A file is written beside its place, made durable, checked against its checksum and only then renamed, so that a file
+//! under its own name is always complete. A cut connection is taken up again where it broke; so is a `NAME.part` left by
+//! an earlier run. A `NAME.part` that another process is writing, and one that is a link, is left alone: the download then
+//! goes to a new file of its own, which is deleted if anything fails.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -15,6 +16,11 @@ use ureq::http::StatusCode;
 
 use crate::checksum::Checksum;
 use crate::error::{DataError, Result};
+use crate::source;
+use crate::temporary::Temporary;
+
+/// A file whose size is not known beforehand is downloaded up to this many bytes, whatever the server announces.
+pub const MAX_UNKNOWN_SIZE: u64 = 1 << 30;
 
 /// Attempts in a row that bring no new bytes before we give up.
 const ATTEMPTS: u32 = 4;
@@ -54,63 +60,150 @@ pub enum Fetched {
 
 /// Downloads a file to `target`, unless it is there already; `progress` is called after every piece.
 pub fn fetch(download: &Download<'_>, target: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Fetched> {
+    fetch_up_to(download, target, MAX_UNKNOWN_SIZE, progress)
+}
+
+/// The same with a limit of one's own for files of unknown size.
+pub fn fetch_up_to(
+    download: &Download<'_>,
+    target: &Path,
+    limit: u64,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Fetched> {
     if target.exists() {
-        check(download, target)?;
+        check(download, &mut source::open_regular(target)?.0, target)?;
         return Ok(Fetched::AlreadyThere);
     }
     if let Some(folder) = target.parent() {
         fs::create_dir_all(folder).map_err(DataError::io("create", folder))?;
     }
-    let part = part_of(target);
-    let resumed_from = length(&part);
-    let mut transfer = Transfer::new(download, &part);
+    let mut transfer = Transfer::new(download, limit, Part::claim(target)?)?;
     transfer.run(progress)?;
-    if let Err(error) = check(download, &part) {
-        fs::remove_file(&part).map_err(DataError::io("delete", &part))?;
-        if resumed_from == 0 {
+    if let Err(error) = transfer.check() {
+        let resumed = transfer.resumed > 0;
+        transfer.clear()?;
+        if !resumed {
             return Err(error);
         }
         // What was left from an earlier run may have been of another version: once more from the beginning.
         transfer.run(progress)?;
-        check(download, &part).inspect_err(|_| drop(fs::remove_file(&part)))?;
-        put_in_place(&part, target)?;
-        return Ok(Fetched::Downloaded { resumed_from: 0 });
+        if let Err(error) = transfer.check() {
+            transfer.clear()?;
+            return Err(error);
+        }
     }
-    put_in_place(&part, target)?;
+    let resumed_from = transfer.resumed;
+    transfer.part.put_in_place(target)?;
     Ok(Fetched::Downloaded { resumed_from })
 }
 
-/// Where the bytes of an unfinished download are.
+/// Where the bytes of an unfinished download are kept for the next run.
 pub fn part_of(target: &Path) -> PathBuf {
     let mut name = target.as_os_str().to_owned();
     name.push(".part");
     name.into()
 }
 
-fn length(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |meta| meta.len())
-}
-
-fn check(download: &Download<'_>, path: &Path) -> Result<()> {
-    if let Some(size) = download.size.filter(|&size| size != length(path)) {
+fn check(download: &Download<'_>, file: &mut File, path: &Path) -> Result<()> {
+    let length = file.metadata().map_err(DataError::io("read", path))?.len();
+    if let Some(size) = download.size.filter(|&size| size != length) {
         return Err(DataError::Download {
             url: download.url.to_owned(),
-            problem: format!("{} has {} bytes instead of {size}", path.display(), length(path)),
+            problem: format!("{} has {length} bytes instead of {size}", path.display()),
             remedy: "delete the file and try again".to_owned(),
         });
     }
-    download.checksum.map_or(Ok(()), |checksum| checksum.check(path))
+    file.rewind().map_err(DataError::io("read", path))?;
+    download.checksum.map_or(Ok(()), |checksum| checksum.check_open(file, path))
 }
 
-fn put_in_place(part: &Path, target: &Path) -> Result<()> {
-    let file = OpenOptions::new().append(true).open(part).map_err(DataError::io("open", part))?;
-    file.sync_all().map_err(DataError::io("flush", part))?;
-    fs::rename(part, target).map_err(DataError::io("rename", part))?;
-    // The rename itself is durable once the folder is; not every system can open a folder, then it is as it is.
-    if let Some(Ok(folder)) = target.parent().map(File::open) {
-        drop(folder.sync_all());
+/// The file that a download is written to, which nobody else writes to.
+struct Part {
+    file: File,
+    path: PathBuf,
+    /// Set if it is not `NAME.part` but a file of our own that the next run would not find.
+    temporary: Option<Temporary>,
+    placed: bool,
+}
+
+impl Part {
+    /// `NAME.part` if it is free (new, or left by a run that has ended), else a new file of our own.
+    fn claim(target: &Path) -> Result<Self> {
+        let path = part_of(target);
+        // It may disappear while we look at it, when another process has finished with it.
+        for _ in 0..8 {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true);
+            // Exclusive: what is there already, a link above all, is not opened by this.
+            let opened = match options.clone().create_new(true).open(&path) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match fs::symlink_metadata(&path) {
+                    Ok(meta) if meta.is_file() => options.open(&path),
+                    Ok(_) => break,
+                    Err(e) => Err(e),
+                },
+                opened => opened,
+            };
+            let file = match opened {
+                Ok(file) => file,
+                Err(e) if e.kind() == io::ErrorKind::NotFound && path.parent().is_some_and(Path::is_dir) => {
+                    continue;
+                }
+                Err(e) => return Err(DataError::io("create", &path)(e)),
+            };
+            // The system frees the lock when its holder ends, however it ends.
+            if file.try_lock().is_err() {
+                break;
+            }
+            if is_still(&file, &path) {
+                return Ok(Part { file, path, temporary: None, placed: false });
+            }
+        }
+        let (temporary, file) = Temporary::beside(target).map_err(DataError::io("create", target))?;
+        Ok(Part { file, path: temporary.path().to_path_buf(), temporary: Some(temporary), placed: false })
     }
-    Ok(())
+
+    fn length(&self) -> Result<u64> {
+        Ok(self.file.metadata().map_err(DataError::io("read", &self.path))?.len())
+    }
+
+    fn put_in_place(mut self, target: &Path) -> Result<()> {
+        self.file.sync_all().map_err(DataError::io("flush", &self.path))?;
+        // Still locked: nobody continues to write to what is the target now.
+        match self.temporary.take() {
+            Some(temporary) => temporary.put_in_place(target),
+            None => fs::rename(&self.path, target),
+        }
+        .map_err(DataError::io("rename", &self.path))?;
+        self.placed = true;
+        // The rename itself is durable once the folder is; not every system can open a folder, then it is as it is.
+        if let Some(Ok(folder)) = target.parent().map(File::open) {
+            drop(folder.sync_all());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Nothing that could be continued: nothing is left. A file of our own deletes itself.
+        if !self.placed && self.temporary.is_none() && self.length().is_ok_and(|length| length == 0) {
+            drop(fs::remove_file(&self.path));
+        }
+    }
+}
+
+/// Whether the name still belongs to the open file, and no other name does.
+#[cfg(unix)]
+fn is_still(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let (Ok(ours), Ok(named)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
+    named.is_file() && ours.nlink() == 1 && (ours.dev(), ours.ino()) == (named.dev(), named.ino())
+}
+
+/// Whether the name still belongs to a file.
+#[cfg(not(unix))]
+fn is_still(_: &File, path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|named| named.is_file())
 }
 
 /// Why an attempt stopped.
@@ -121,14 +214,23 @@ enum Stop {
     Final(DataError),
 }
 
+impl From<DataError> for Stop {
+    fn from(error: DataError) -> Self {
+        Stop::Final(error)
+    }
+}
+
 struct Transfer<'a> {
     download: &'a Download<'a>,
-    part: &'a Path,
+    limit: u64,
+    part: Part,
+    /// Bytes that were there before.
+    resumed: u64,
     agent: Agent,
 }
 
 impl<'a> Transfer<'a> {
-    fn new(download: &'a Download<'a>, part: &'a Path) -> Self {
+    fn new(download: &'a Download<'a>, limit: u64, part: Part) -> Result<Self> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(PATIENCE))
@@ -136,7 +238,36 @@ impl<'a> Transfer<'a> {
             .timeout_per_read(Some(PATIENCE))
             .user_agent(concat!("subdeq/", env!("CARGO_PKG_VERSION")))
             .build();
-        Transfer { download, part, agent: config.into() }
+        let resumed = part.length()?;
+        Ok(Transfer { download, limit, part, resumed, agent: config.into() })
+    }
+
+    fn check(&mut self) -> Result<()> {
+        check(self.download, &mut self.part.file, &self.part.path)
+    }
+
+    /// Back to the beginning.
+    fn clear(&mut self) -> Result<()> {
+        self.resumed = 0;
+        self.part.file.set_len(0).map_err(DataError::io("empty", &self.part.path))
+    }
+
+    /// How long the file can be.
+    fn most(&self) -> u64 {
+        self.download.size.unwrap_or(self.limit)
+    }
+
+    fn too_much(&self, what: &str) -> DataError {
+        match self.download.size {
+            Some(size) => self.failed(
+                format!("the server {what} more than the {size} bytes of the file"),
+                "the file there is another one: get it by hand",
+            ),
+            None => self.failed(
+                format!("the server {what} more than {} bytes for a file of unknown size", self.limit),
+                "if it is really that large, get it by hand and put it into the data folder",
+            ),
+        }
     }
 
     fn failed(&self, problem: impl Into<String>, remedy: impl Into<String>) -> DataError {
@@ -151,12 +282,12 @@ impl<'a> Transfer<'a> {
     fn run(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<()> {
         let mut fruitless = 0;
         loop {
-            let before = length(self.part);
+            let before = self.part.length()?;
             match self.attempt(progress) {
                 Ok(()) => return Ok(()),
                 Err(Stop::Final(error)) => return Err(error),
                 Err(Stop::Again(problem)) => {
-                    fruitless = if length(self.part) > before { 0 } else { fruitless + 1 };
+                    fruitless = if self.part.length()? > before { 0 } else { fruitless + 1 };
                     if fruitless >= ATTEMPTS {
                         let remedy = "check the connection and run the same command again: it continues where it stopped";
                         return Err(self.failed(problem, remedy));
@@ -168,7 +299,10 @@ impl<'a> Transfer<'a> {
     }
 
     fn attempt(&mut self, progress: &mut dyn FnMut(Progress)) -> std::result::Result<(), Stop> {
-        let have = length(self.part);
+        if self.part.length()? > self.most() {
+            self.clear()?;
+        }
+        let have = self.part.length()?;
         if self.download.size == Some(have) && have > 0 {
             return Ok(());
         }
@@ -185,7 +319,7 @@ impl<'a> Transfer<'a> {
             StatusCode::PARTIAL_CONTENT => {
                 let start = header("content-range").and_then(|text| range_start(&text));
                 if start != Some(have) {
-                    self.discard()?;
+                    self.clear()?;
                     return Err(Stop::Again(format!(
                         "the server answered with another part than asked for ({start:?})"
                     )));
@@ -194,16 +328,24 @@ impl<'a> Transfer<'a> {
             }
             // What we have is as long as the file or longer, and not complete: it cannot be right.
             StatusCode::RANGE_NOT_SATISFIABLE => {
-                self.discard()?;
+                self.clear()?;
                 return Err(Stop::Again("the server has no more than what is here already".to_owned()));
             }
             status => return Err(self.refused(status)),
         };
         let start = if resumed { have } else { 0 };
-        let total = self.download.size.or(announced.map(|rest| rest + start));
-        let mut file = self.open(resumed)?;
+        let announced = announced.map(|rest| rest.saturating_add(start));
+        if announced.is_some_and(|length| length > self.most()) {
+            self.clear()?;
+            return Err(Stop::Final(self.too_much("announces")));
+        }
+        let total = self.download.size.or(announced);
+        if !resumed {
+            self.clear()?;
+        }
+        self.part.file.seek(SeekFrom::End(0)).map_err(|e| DataError::io("write", &self.part.path)(e))?;
         let mut reader = response.body_mut().with_config().limit(u64::MAX).reader();
-        let received = self.copy(&mut reader, &mut file, start, total, progress)?;
+        let received = self.copy(&mut reader, start, total, progress)?;
         match total {
             Some(total) if received < total => {
                 Err(Stop::Again(format!("the connection was cut after {received} of {total} bytes")))
@@ -229,25 +371,9 @@ impl<'a> Transfer<'a> {
         Stop::Final(self.failed(format!("the server answered {status}"), remedy))
     }
 
-    fn discard(&self) -> std::result::Result<(), Stop> {
-        fs::remove_file(self.part).map_err(|e| Stop::Final(DataError::io("delete", self.part)(e)))
-    }
-
-    fn open(&self, append: bool) -> std::result::Result<File, Stop> {
-        let mut options = OpenOptions::new();
-        options.create(true);
-        if append {
-            options.append(true)
-        } else {
-            options.write(true).truncate(true)
-        };
-        options.open(self.part).map_err(|e| Stop::Final(DataError::io("create", self.part)(e)))
-    }
-
     fn copy(
-        &self,
+        &mut self,
         reader: &mut impl Read,
-        file: &mut File,
         start: u64,
         total: Option<u64>,
         progress: &mut dyn FnMut(Progress),
@@ -264,20 +390,17 @@ impl<'a> Transfer<'a> {
                 }
             };
             received += read as u64;
-            if let Some(size) = self.download.size.filter(|&size| received > size) {
-                drop(fs::remove_file(self.part));
-                let problem = format!("the server sends more than the {size} bytes of the file");
-                return Err(Stop::Final(
-                    self.failed(problem, "the file there is another one: get it by hand"),
-                ));
+            if received > self.most() {
+                self.clear()?;
+                return Err(Stop::Final(self.too_much("sends")));
             }
-            file.write_all(&buffer[..read]).map_err(|e| Stop::Final(self.unwritable(e)))?;
+            self.part.file.write_all(&buffer[..read]).map_err(|e| Stop::Final(self.unwritable(e)))?;
             progress(Progress { received, total });
         }
     }
 
     fn unwritable(&self, error: io::Error) -> DataError {
-        let (file, full) = (self.part.display(), error.kind() == io::ErrorKind::StorageFull);
+        let (file, full) = (self.part.path.display(), error.kind() == io::ErrorKind::StorageFull);
         let what = if full { "the disk is full" } else { "it cannot be written" };
         let remedy = "make room or choose another place with --data-dir, then run the same command again";
         self.failed(format!("{file}: {what} ({error})"), remedy)
@@ -287,4 +410,42 @@ impl<'a> Transfer<'a> {
 /// The first byte of `bytes 5-9/10`.
 fn range_start(text: &str) -> Option<u64> {
     text.trim().strip_prefix("bytes")?.trim().split('-').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `/dev/full` refuses every write like a full disk.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_said_so() {
+        let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let part = Part { file, path: "f.part".into(), temporary: None, placed: true };
+        let download = Download { url: "http://nowhere", size: None, checksum: None };
+        let mut transfer = Transfer::new(&download, 100, part).unwrap();
+        match transfer.copy(&mut &[1u8; 10][..], 0, None, &mut |_| ()) {
+            Err(Stop::Final(error)) => assert!(error.to_string().contains("the disk is full"), "{error}"),
+            _ => panic!("a full disk took the bytes"),
+        }
+    }
+
+    #[test]
+    fn a_part_has_one_owner_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("file.bin");
+        let mut first = Part::claim(&target).unwrap();
+        first.file.write_all(b"some").unwrap();
+        let second = Part::claim(&target).unwrap();
+        assert!(first.path == part_of(&target) && second.path != first.path);
+        drop(second);
+        drop(first);
+        // Left for the next run, and free again.
+        let third = Part::claim(&target).unwrap();
+        assert_eq!((third.path.clone(), third.length().unwrap()), (part_of(&target), 4));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        third.put_in_place(&target).unwrap();
+        drop(Part::claim(&target).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "an empty part is not left behind");
+    }
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::archive;
 use crate::cache::{self, Loaded};
 use crate::cifar;
-use crate::csv::Table;
+use crate::class_count;
+use crate::csv::for_each_row;
 use crate::data_dir;
 use crate::error::{DataError, GET_AGAIN, Place, Result};
 use crate::graph::GRAPH_NAMES;
@@ -16,7 +17,7 @@ use crate::jxl_sheet::Sheet;
 use crate::matlab;
 use crate::npy::{NpyArray, NpyData};
 use crate::npz::Npz;
-use crate::source::element_count;
+use crate::source::{self, element_count};
 use crate::split::{Split, SplitRule};
 use crate::standardise::Standardisation;
 
@@ -256,6 +257,7 @@ fn digits() -> Result<ImageDataset> {
         idx::from_bytes(include_bytes!("../embedded/digits-images-idx3-ubyte.gz"), "embedded digit images")?;
     let labels =
         idx::from_bytes(include_bytes!("../embedded/digits-labels-idx1-ubyte.gz"), "embedded digit labels")?;
+    let labels = class_count::below("embedded digits", "labels", 10, &labels.to_usize()?)?;
     let images = image_set("embedded digits", images, labels, 16, 10)?;
     Ok(ImageDataset {
         name: "digits".to_owned(),
@@ -348,12 +350,10 @@ impl Layout {
 }
 
 /// Images and labels given as arrays: (N, H, W) or (N, H, W, C) bytes, and N labels.
-fn image_set(name: &str, images: NpyArray, labels: NpyArray, white: u8, classes: usize) -> Result<ImageSet> {
+fn image_set(name: &str, images: NpyArray, labels: Vec<u32>, white: u8, classes: usize) -> Result<ImageSet> {
     let wrong = |problem: String| {
         DataError::malformed(name, Place::Whole, problem, "images must be bytes, N x H x W [x C]")
     };
-    let labels: Vec<u32> =
-        labels.to_usize()?.into_iter().map(|l| u32::try_from(l).unwrap_or(u32::MAX)).collect();
     let shape = images.shape().to_vec();
     let NpyData::U8(pixels) = images.into_data() else {
         return Err(wrong("the images are not bytes".to_owned()));
@@ -385,7 +385,10 @@ fn idx_part(folder: &Path, part: &str) -> Result<ImageSet> {
             .ok_or_else(|| missing(&folder.join(format!("{start}-idx{dims}-ubyte[.gz]"))))
     };
     let images = idx::read(&file(format!("{part}-images"), 3)?)?;
-    let labels = idx::read(&file(format!("{part}-labels"), 1)?)?;
+    let label_file = file(format!("{part}-labels"), 1)?;
+    let label_name = label_file.display().to_string();
+    let labels = idx::read(&label_file)?.indices(&label_name, "labels")?;
+    let labels = class_count::below(&label_name, "labels", 10, &labels)?;
     image_set(&folder.display().to_string(), images, labels, 255, 10)
 }
 
@@ -401,8 +404,10 @@ fn cifar_batches() -> impl Iterator<Item = (String, bool)> {
     (1..=5).map(|i| (format!("data_batch_{i}"), true)).chain([("test_batch".to_owned(), false)])
 }
 
-fn cifar_names(text: Option<String>) -> Option<Vec<String>> {
-    let names: Vec<String> = text?.split_whitespace().map(str::to_owned).collect();
+fn cifar_names(text: Option<&[u8]>) -> Option<Vec<String>> {
+    // One more than there should be tells a file that has too many.
+    let text = String::from_utf8_lossy(text?);
+    let names: Vec<String> = text.split_whitespace().map(str::to_owned).take(cifar::CLASSES + 1).collect();
     (names.len() == cifar::CLASSES).then_some(names)
 }
 
@@ -421,7 +426,7 @@ fn cifar_binary(folder: &Path) -> Result<Loaded> {
         let batch = cifar::read(&folder.join(format!("{name}.bin")))?;
         if is_train { train.push(batch) } else { test.push(batch) }
     }
-    let names = cifar_names(std::fs::read_to_string(folder.join("batches.meta.txt")).ok());
+    let names = cifar_names(source::read_whole(&folder.join("batches.meta.txt")).ok().as_deref());
     let name = folder.display().to_string();
     Ok((cifar_set(&name, train)?, cifar_set(&name, test)?, names))
 }
@@ -441,18 +446,19 @@ fn cifar_archive(path: &Path) -> Result<Loaded> {
         let batch = cifar::from_bytes(bytes, &format!("{name}, {file}"))?;
         if is_train { train.push(batch) } else { test.push(batch) }
     }
-    let names = cifar_names(files.get("batches.meta.txt").map(|b| String::from_utf8_lossy(b).into_owned()));
+    let names = cifar_names(files.get("batches.meta.txt").map(Vec::as_slice));
     Ok((cifar_set(&name, train)?, cifar_set(&name, test)?, names))
 }
 
 /// One byte per image.
 fn label_bytes(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(DataError::io("read", path))
+    source::read_whole(path)
 }
 
 /// Decodes sheets until every label has its image.
 fn sheets(folder: &Path, names: impl Iterator<Item = String>, labels: Vec<u32>) -> Result<ImageSet> {
-    let mut images = Vec::with_capacity(labels.len() * cifar::PIXELS);
+    // Grows with the sheets that are there: the labels alone justify nothing.
+    let mut images = Vec::new();
     let mut left = labels.len();
     for name in names {
         let path = folder.join(name);
@@ -485,7 +491,7 @@ fn cifar_sheets(folder: &Path) -> Result<Loaded> {
             cifar_batches().filter(|batch| batch.1 == is_train).map(|(name, _)| format!("{name}.jxl"));
         sheets(folder, names, labels)
     };
-    let names = cifar_names(std::fs::read_to_string(folder.join("batches.meta.txt")).ok());
+    let names = cifar_names(source::read_whole(&folder.join("batches.meta.txt")).ok().as_deref());
     Ok((part(true, "train_labels.u8")?, part(false, "test_labels.u8")?, names))
 }
 
@@ -531,18 +537,19 @@ fn svhn_matlab(folder: &Path, part: &str) -> Result<ImageSet> {
     for plane in pixels.chunks_exact(plane.max(1)) {
         (0..height).for_each(|row| images.extend(plane.iter().skip(row).step_by(height)));
     }
-    let labels = NpyArray::new(y.dims, y.data)?.to_usize()?;
+    let labels = NpyArray::new(y.dims, y.data)?.indices(&name, "y")?;
     let labels = svhn_labels(labels.into_iter(), &name)?;
     ImageSet::new(&name, images, [3, height, width], 255, labels, 10)
 }
 
 fn npz(path: &Path) -> Result<Loaded> {
-    let file = Npz::read(path)?;
+    let mut file = Npz::read(path)?;
     let name = path.display().to_string();
-    let labels = file.get("y_train")?.to_usize()?;
-    let classes = labels.iter().max().map_or(0, |&m| m.saturating_add(1));
-    let train = image_set(&name, file.get("x_train")?.clone(), file.get("y_train")?.clone(), 255, classes)?;
-    let test = image_set(&name, file.get("x_test")?.clone(), file.get("y_test")?.clone(), 255, classes)?;
+    let labels = |array: &str| file.get(array)?.indices(&name, array);
+    let (train_labels, classes) = class_count::checked(&name, "y_train", labels("y_train")?.into_iter())?;
+    let test_labels = class_count::below(&name, "y_test", classes, &labels("y_test")?)?;
+    let train = image_set(&name, file.take("x_train")?, train_labels, 255, classes)?;
+    let test = image_set(&name, file.take("x_test")?, test_labels, 255, classes)?;
     Ok((train, test, None))
 }
 
@@ -551,7 +558,8 @@ fn csv(folder: &Path) -> Result<Loaded> {
     let train = folder.join("train.csv");
     let test = folder.join("test.csv");
     let (side, train_pixels, train_labels) = csv_part(&train)?;
-    let classes = train_labels.iter().max().map_or(0, |&m| m as usize + 1);
+    let name = train.display().to_string();
+    let (train_labels, classes) = class_count::checked(&name, "first column", train_labels.into_iter())?;
     let train_set = ImageSet::new(
         &train.display().to_string(),
         train_pixels,
@@ -571,16 +579,19 @@ fn csv(folder: &Path) -> Result<Loaded> {
 }
 
 fn csv_part(path: &Path) -> Result<(usize, Vec<u8>, Vec<u32>)> {
-    let table = Table::read(path)?;
     let name = path.display().to_string();
     let remedy = "every line is: label, then the pixels (0 to 255) of a square grey image";
-    let side = table.columns.saturating_sub(1).isqrt();
-    if side == 0 || side * side + 1 != table.columns {
-        let problem = format!("{} columns are not a label and a square image", table.columns);
-        return Err(DataError::malformed(&name, Place::Whole, problem, remedy));
-    }
-    let (mut pixels, mut labels) = (Vec::with_capacity(table.values.len()), Vec::with_capacity(table.rows()));
-    for (i, row) in table.values.chunks_exact(table.columns).enumerate() {
+    let square = |columns: usize| {
+        let side = columns.saturating_sub(1).isqrt();
+        if side == 0 || side * side + 1 != columns {
+            let problem = format!("{columns} columns are not a label and a square image");
+            return Err(DataError::malformed(&name, Place::Whole, problem, remedy));
+        }
+        Ok(side)
+    };
+    let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+    let columns = for_each_row(path, |i, row| {
+        square(row.len())?;
         let whole = |value: f64, limit: f64| {
             (value.fract() == 0.0 && (0.0..=limit).contains(&value)).then_some(value)
         };
@@ -592,7 +603,9 @@ fn csv_part(path: &Path) -> Result<(usize, Vec<u8>, Vec<u32>)> {
             };
             if column == 0 { labels.push(value as u32) } else { pixels.push(value as u8) }
         }
-    }
+        Ok(())
+    })?;
+    let side = square(columns)?;
     Ok((side, pixels, labels))
 }
 

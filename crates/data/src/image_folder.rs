@@ -5,15 +5,18 @@
 //! alphabetically. Labelled `test` files are the official test set; without any, the `val` files are (as in the
 //! published code). Files without a label (Tiny-ImageNet's `test/images`) are left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use image::{DynamicImage, ImageReader, Limits};
 
 use crate::archive;
+use crate::budget::picture_allowance;
+use crate::class_count;
 use crate::error::{DataError, GET_AGAIN, Place, Result};
 use crate::images::ImageSet;
+use crate::source;
 
 const MAX_SIDE: u32 = 4096;
 
@@ -32,11 +35,11 @@ pub struct ImageFolder {
 pub fn read(folder: &Path) -> Result<ImageFolder> {
     let mut collector = Collector::new(&folder.display().to_string());
     let mut files = Vec::new();
-    walk(folder, 0, &mut files)?;
+    walk(folder, 0, &mut BTreeSet::new(), &mut files)?;
     for path in files {
         let relative = path.strip_prefix(folder).unwrap_or(&path).to_string_lossy().replace('\\', "/");
         if wanted(&relative) {
-            let bytes = std::fs::read(&path).map_err(DataError::io("read", &path))?;
+            let bytes = source::read_whole(&path)?;
             collector.accept(&relative, &bytes)?;
         }
     }
@@ -50,15 +53,17 @@ pub fn read_archive(path: &Path) -> Result<ImageFolder> {
     collector.finish()
 }
 
-fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
-    // Deep enough for tiny-imagenet-200/train/CLASS/images; a loop of links ends here.
-    if depth > 6 {
+/// The files below a folder, each once: links may lead in circles, and many of them to more places than there are.
+fn walk(folder: &Path, depth: usize, seen: &mut BTreeSet<PathBuf>, files: &mut Vec<PathBuf>) -> Result<()> {
+    let place = std::fs::canonicalize(folder).map_err(DataError::io("list", folder))?;
+    // Deep enough for tiny-imagenet-200/train/CLASS/images.
+    if depth > 6 || !seen.insert(place) {
         return Ok(());
     }
     for entry in std::fs::read_dir(folder).map_err(DataError::io("list", folder))? {
         let path = entry.map_err(DataError::io("list", folder))?.path();
         if path.is_dir() {
-            walk(&path, depth + 1, files)?;
+            walk(&path, depth + 1, seen, files)?;
         } else {
             files.push(path);
         }
@@ -112,15 +117,27 @@ struct Decoded {
 struct Collector {
     name: String,
     size: Option<(u32, u32)>,
-    wnids: Option<Vec<String>>,
-    annotations: BTreeMap<String, String>,
+    /// Bytes of pictures as they came, and as they are in memory.
+    encoded: u64,
+    decoded: u64,
+    /// The text of `wnids.txt`.
+    wnids: Option<String>,
+    /// The text of `val_annotations.txt`: only the lines of pictures that are there become entries.
+    annotations: String,
     parts: BTreeMap<Part, Vec<Decoded>>,
 }
 
 impl Collector {
     fn new(name: &str) -> Self {
-        let (size, wnids) = (None, None);
-        Collector { name: name.to_owned(), size, wnids, annotations: BTreeMap::new(), parts: BTreeMap::new() }
+        Collector {
+            name: name.to_owned(),
+            size: None,
+            encoded: 0,
+            decoded: 0,
+            wnids: None,
+            annotations: String::new(),
+            parts: BTreeMap::new(),
+        }
     }
 
     fn error(&self, file: &str, problem: String, remedy: &str) -> DataError {
@@ -129,17 +146,12 @@ impl Collector {
 
     fn accept(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
         if path.ends_with("wnids.txt") {
-            let text = String::from_utf8_lossy(bytes);
-            self.wnids = Some(text.split_whitespace().map(str::to_owned).collect());
+            self.wnids = Some(String::from_utf8_lossy(bytes).into_owned());
             return Ok(());
         }
         if path.ends_with("val_annotations.txt") {
-            for line in String::from_utf8_lossy(bytes).lines() {
-                let mut words = line.split_whitespace();
-                if let (Some(file), Some(class)) = (words.next(), words.next()) {
-                    self.annotations.insert(file.to_owned(), class.to_owned());
-                }
-            }
+            self.annotations.push_str(&String::from_utf8_lossy(bytes));
+            self.annotations.push('\n');
             return Ok(());
         }
         let Some((part, class, file)) = place(path) else { return Ok(()) };
@@ -157,13 +169,32 @@ impl Collector {
         limits.max_image_width = Some(MAX_SIDE);
         limits.max_image_height = Some(MAX_SIDE);
         limits.max_alloc = Some(1 << 28);
-        let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format();
-        let image = reader.map_err(image::ImageError::IoError).and_then(|mut reader| {
+        let unreadable = |e: image::ImageError| {
+            DataError::malformed(
+                &self.name,
+                Place::Field(path.to_owned()),
+                format!("not a readable picture ({e})"),
+                GET_AGAIN,
+            )
+        };
+        let reader = || ImageReader::new(Cursor::new(bytes)).with_guessed_format();
+        // The size first: it decides how much memory the picture takes.
+        let size = reader().map_err(image::ImageError::IoError).and_then(ImageReader::into_dimensions);
+        let (width, height) = size.map_err(unreadable)?;
+        self.encoded = self.encoded.saturating_add(bytes.len() as u64);
+        self.decoded = self.decoded.saturating_add(3 * u64::from(width) * u64::from(height));
+        if width > MAX_SIDE || height > MAX_SIDE || self.decoded > picture_allowance(self.encoded) {
+            let problem = format!(
+                "is {height} x {width}, with the pictures before {} bytes of pixels out of a file or files of {} bytes",
+                self.decoded, self.encoded
+            );
+            return Err(self.error(path, problem, "bring the pictures to the size that is needed first"));
+        }
+        let image = reader().map_err(image::ImageError::IoError).and_then(|mut reader| {
             reader.limits(limits);
             reader.decode()
         });
-        let image =
-            image.map_err(|e| self.error(path, format!("not a readable picture ({e})"), GET_AGAIN))?;
+        let image = image.map_err(unreadable)?;
         let size = (image.height(), image.width());
         let expected = *self.size.get_or_insert(size);
         if size != expected {
@@ -177,9 +208,16 @@ impl Collector {
     }
 
     fn finish(mut self) -> Result<ImageFolder> {
-        for image in self.parts.get_mut(&Part::Val).into_iter().flatten() {
-            if image.class.is_none() {
-                image.class = self.annotations.get(&image.file).cloned();
+        let mut unlabelled: BTreeMap<String, Vec<&mut Decoded>> = BTreeMap::new();
+        for image in self.parts.get_mut(&Part::Val).into_iter().flatten().filter(|i| i.class.is_none()) {
+            unlabelled.entry(image.file.clone()).or_default().push(image);
+        }
+        for line in self.annotations.lines() {
+            let mut words = line.split_whitespace();
+            if let (Some(file), Some(class)) = (words.next(), words.next()) {
+                for image in unlabelled.get_mut(file).into_iter().flatten() {
+                    image.class = Some(class.to_owned());
+                }
             }
         }
         let class_names = self.class_names()?;
@@ -201,20 +239,32 @@ impl Collector {
             self.parts.values().flatten().filter_map(|image| image.class.clone()).collect();
         found.sort_unstable();
         found.dedup();
-        let Some(wnids) = &self.wnids else {
+        let Some(listed) = &self.wnids else {
             if found.is_empty() {
                 let remedy = "put JPEG or PNG files into train/CLASS/ and test/CLASS/";
                 return Err(DataError::malformed(&self.name, Place::Whole, "no labelled images", remedy));
             }
             return Ok(found);
         };
-        match found.iter().find(|class| !wnids.contains(class)) {
+        let images = self.parts.values().map(Vec::len).sum();
+        let most = class_count::limit(images);
+        let wnids: Vec<String> = listed.split_whitespace().take(most + 1).map(str::to_owned).collect();
+        if wnids.len() > most {
+            let problem = format!("lists more than {most} classes for {images} images");
+            return Err(self.error("wnids.txt", problem, "leave out the classes that have no images"));
+        }
+        let known: BTreeSet<&String> = wnids.iter().collect();
+        if known.len() < wnids.len() {
+            let problem = "lists a class twice".to_owned();
+            return Err(self.error("wnids.txt", problem, "every class has one line"));
+        }
+        match found.iter().find(|class| !known.contains(class)) {
             Some(class) => Err(self.error(
                 "wnids.txt",
                 format!("does not list the class {class}"),
                 "add it or delete the file",
             )),
-            None => Ok(wnids.clone()),
+            None => Ok(wnids),
         }
     }
 

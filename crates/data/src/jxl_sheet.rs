@@ -4,12 +4,17 @@ use std::path::Path;
 
 use jxl_oxide::{AllocTracker, JxlImage, PixelFormat};
 
+use crate::budget::picture_allowance;
 use crate::error::{DataError, GET_AGAIN, Place, Result};
+use crate::source;
 
 /// A sheet holds at most this many pixels (ours have 3200 x 3200).
 const MAX_PIXELS: u64 = 1 << 26;
-/// Memory the decoder may use for a sheet of the largest size.
-const MAX_MEMORY: usize = 4 << 30;
+/// Memory the decoder may use for a sheet of the largest size, and for one of a few bytes; between them in proportion to
+/// the file.
+const MAX_MEMORY: u64 = 4 << 30;
+const SMALL_MEMORY: u64 = 128 << 20;
+const MEMORY_PER_BYTE: u64 = 128;
 
 /// A decoded picture, 8-bit RGB, row by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +27,7 @@ pub struct Sheet {
 impl Sheet {
     /// Decodes a `.jxl` file.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(DataError::io("read", path))?;
+        let bytes = source::read_whole(path)?;
         Self::from_bytes(&bytes, &path.display().to_string())
     }
 
@@ -31,11 +36,16 @@ impl Sheet {
         let damaged = |problem: String| DataError::malformed(name, Place::Whole, problem, GET_AGAIN);
         let undecodable =
             |e: Box<dyn std::error::Error + Send + Sync>| damaged(format!("not decodable ({e})"));
-        let tracker = AllocTracker::with_limit(MAX_MEMORY);
+        let length = bytes.len() as u64;
+        let memory = length.saturating_mul(MEMORY_PER_BYTE).saturating_add(SMALL_MEMORY).min(MAX_MEMORY);
+        let tracker = AllocTracker::with_limit(usize::try_from(memory).unwrap_or(usize::MAX));
         let image = JxlImage::builder().alloc_tracker(tracker).read(bytes).map_err(undecodable)?;
         let (width, height) = (image.width(), image.height());
-        if u64::from(width) * u64::from(height) > MAX_PIXELS {
-            return Err(damaged(format!("{width} x {height} pixels are too many for a sheet")));
+        let pixels = u64::from(width) * u64::from(height);
+        if pixels > MAX_PIXELS || 3 * pixels > picture_allowance(length) {
+            return Err(damaged(format!(
+                "{width} x {height} pixels are too many for a sheet of {length} bytes"
+            )));
         }
         let bits = image.image_header().metadata.bit_depth.bits_per_sample();
         if image.pixel_format() != PixelFormat::Rgb || bits != 8 {

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use flate2::read::ZlibDecoder;
 
+use crate::budget::Budget;
 use crate::error::{DataError, GET_AGAIN, Place, Result};
 use crate::npy::{Dtype, NpyData};
-use crate::source::{self, DEFLATE_MAX_EXPANSION, Source, element_count};
+use crate::source::{self, Source, element_count};
 
 const MATRIX: u32 = 14;
 const COMPRESSED: u32 = 15;
@@ -30,15 +31,18 @@ pub struct MatArray {
 
 /// Reads all numeric arrays of a MATLAB v5 file.
 pub fn read(path: &Path) -> Result<Vec<MatArray>> {
-    read_from(source::open(path)?)
+    let length = path.metadata().map_err(DataError::io("open", path))?.len();
+    read_from(source::open(path)?, length)
 }
 
 /// Reads all numeric arrays of a MATLAB v5 file in memory; `name` is used in errors.
 pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Vec<MatArray>> {
-    read_from(Source::from_bytes(bytes, name))
+    read_from(Source::from_bytes(bytes, name), bytes.len() as u64)
 }
 
-fn read_from<R: Read>(mut source: Source<R>) -> Result<Vec<MatArray>> {
+fn read_from<R: Read>(mut source: Source<R>, length: u64) -> Result<Vec<MatArray>> {
+    // One budget for all variables, and for the file around them if that is compressed too.
+    let budget = source.budget().cloned().unwrap_or_else(|| Budget::arrays(length));
     let header: [u8; HEADER] = source.array()?;
     let big_endian = match &header[126..] {
         b"IM" => false,
@@ -60,11 +64,10 @@ fn read_from<R: Read>(mut source: Source<R>) -> Result<Vec<MatArray>> {
         match kind {
             COMPRESSED => {
                 let compressed = source.bytes(size as usize, "a compressed variable")?;
-                let limit = u64::from(size).saturating_mul(DEFLATE_MAX_EXPANSION);
                 let decoder = ZlibDecoder::new(compressed.as_slice());
                 let name =
                     format!("{}, compressed variable before byte {}", source.name(), source.position());
-                let mut inner = Source::bounded(decoder, &name, limit);
+                let mut inner = Source::unpacked(decoder, &name, u64::MAX, &budget);
                 let kind = word(&mut inner, big_endian)?;
                 let size = word(&mut inner, big_endian)?;
                 if kind == MATRIX {

@@ -176,6 +176,16 @@ impl NpyArray {
         }
     }
 
+    /// [`Self::to_usize`] for an array of a file: an error says in which file and under which name it is.
+    pub(crate) fn indices(&self, file: &str, array: &str) -> Result<Vec<usize>> {
+        self.to_usize().map_err(|error| located(error, file, array))
+    }
+
+    /// [`Self::to_f32`] in the same way.
+    pub(crate) fn numbers(&self, file: &str, array: &str) -> Result<Vec<f32>> {
+        self.to_f32().map_err(|error| located(error, file, array))
+    }
+
     fn not_numbers(&self) -> DataError {
         let problem = format!("the array holds strings ({}), numbers were expected", self.dtype());
         DataError::request(problem, "give an array of numbers")
@@ -240,6 +250,16 @@ impl NpyArray {
         bytes.extend(std::iter::repeat_n(b' ', padding));
         bytes.push(b'\n');
         bytes
+    }
+}
+
+/// The array's own complaint, which does not know where the array is from, with its place.
+fn located(error: DataError, file: &str, array: &str) -> DataError {
+    match error {
+        DataError::Request { problem, remedy } => {
+            DataError::malformed(file, Place::Field(array.to_owned()), problem, remedy)
+        }
+        other => other,
     }
 }
 
@@ -323,6 +343,10 @@ impl Dtype {
             Kind::Unsigned(2) => numbers!(U16, u16),
             Kind::Unsigned(4) => numbers!(U32, u32),
             Kind::Unsigned(_) => numbers!(U64, u64),
+            Kind::Bytes(0) if count > 0 => {
+                // Nothing in the file would justify any number of them.
+                Err(source.error(format!("{count} strings of no width"), "save an array of numbers"))
+            }
             Kind::Bytes(width) => {
                 let total = count.saturating_mul(width);
                 Ok(NpyData::Bytes { width, data: source.bytes(total, "the array of strings")? })
@@ -417,6 +441,10 @@ fn tuple(text: &str) -> Option<Vec<usize>> {
 /// Reorders elements from Fortran (first axis fastest) to C order (last axis fastest).
 pub(crate) fn to_c_order(data: NpyData, shape: &[usize]) -> NpyData {
     fn reorder<T: Copy>(v: &[T], width: usize, shape: &[usize]) -> Vec<T> {
+        // The strides of an empty array may overflow, and nothing has to be moved.
+        if v.is_empty() {
+            return Vec::new();
+        }
         // Walk the result in C order and keep the Fortran position up to date, axis by axis like an odometer.
         let mut strides = vec![width; shape.len()];
         for axis in 1..shape.len() {
@@ -515,6 +543,10 @@ mod tests {
         assert_eq!(array.data(), &NpyData::Bytes { width: 3, data: b"csr".to_vec() });
         let dict = "{'descr': '<f4', 'fortran_order': True, 'shape': (0, 18446744073709551615), }";
         assert!(NpyArray::from_bytes(&file(1, dict, b""), "t").unwrap().is_empty());
+        let dict = "{'descr': '<f4', 'fortran_order': True, 'shape': (9223372036854775808, 4, 0), }";
+        assert!(NpyArray::from_bytes(&file(1, dict, b""), "t").unwrap().is_empty());
+        let dict = "{'descr': '|S0', 'fortran_order': False, 'shape': (1000000000000,), }";
+        assert!(NpyArray::from_bytes(&file(1, dict, b""), "t").is_err());
     }
 
     #[test]

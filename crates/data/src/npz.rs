@@ -8,9 +8,10 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
+use crate::budget::Budget;
 use crate::error::{DataError, GET_AGAIN, Place, Result};
 use crate::npy::NpyArray;
-use crate::source::{DEFLATE_MAX_EXPANSION, Source};
+use crate::source::{self, Source};
 
 /// The arrays of an `.npz` file by name (without `.npy`).
 ///
@@ -53,6 +54,12 @@ impl Npz {
         })
     }
 
+    /// The array of that name, out of the collection.
+    pub(crate) fn take(&mut self, name: &str) -> Result<NpyArray> {
+        self.get(name)?;
+        self.arrays.remove(name).ok_or_else(|| DataError::request(format!("no array '{name}'"), GET_AGAIN))
+    }
+
     /// Whether there is an array of that name.
     pub fn contains(&self, name: &str) -> bool {
         self.arrays.contains_key(name)
@@ -65,8 +72,7 @@ impl Npz {
 
     /// Reads an `.npz` file.
     pub fn read(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(DataError::io("open", path))?;
-        let length = file.metadata().map_err(DataError::io("open", path))?.len();
+        let (file, length) = source::open_regular(path)?;
         Self::read_from(BufReader::new(file), length, &path.display().to_string())
     }
 
@@ -80,14 +86,17 @@ impl Npz {
             DataError::malformed(name, place, format!("not a readable zip archive ({error})"), GET_AGAIN)
         };
         let mut archive = ZipArchive::new(reader).map_err(|e| damaged(Place::Whole, e))?;
+        // One budget for all members: several of them may point at the same compressed bytes.
+        let budget = Budget::arrays(length);
         let mut arrays = BTreeMap::new();
         for i in 0..archive.len() {
             let damaged = |e| damaged(Place::Field(format!("member {i}")), e);
             let member = archive.by_index(i).map_err(damaged)?;
             let member_name = member.name().map_err(damaged)?.into_owned();
             let Some(key) = member_name.strip_suffix(".npy") else { continue };
-            let limit = length.saturating_mul(DEFLATE_MAX_EXPANSION).min(member.size());
-            let mut source = Source::bounded(member, &format!("{name}, member {member_name}"), limit);
+            let size = member.size();
+            let mut source =
+                Source::unpacked(member, &format!("{name}, member {member_name}"), size, &budget);
             arrays.insert(key.to_owned(), NpyArray::read_from(&mut source)?);
         }
         Ok(Npz { name: name.to_owned(), arrays })

@@ -51,7 +51,7 @@ impl Split {
         official_train: usize,
         total: usize,
     ) -> Result<Self> {
-        if train + validation > official_train || train == 0 {
+        if train.saturating_add(validation) > official_train || train == 0 {
             let problem =
                 format!("{train} training and {validation} validation items out of {official_train}");
             return Err(DataError::request(problem, "ask for at least 1 and at most as many as there are"));
@@ -139,6 +139,7 @@ mod tests {
         assert_ne!(make(1).fingerprint(), make(2).fingerprint());
         assert_ne!(make(1).epoch_order(1, 0), make(1).epoch_order(1, 1));
         assert!(Split::by_counts(SplitRule::Release, 0, [60, 1], 60, 70).is_err());
+        assert!(Split::by_counts(SplitRule::Release, 0, [1, usize::MAX], 60, 70).is_err());
         assert!(Split::by_shares(SplitRule::Paper, 0, [0.9, 0.2], 10).is_err());
     }
 }

@@ -10,7 +10,7 @@ use std::thread;
 
 use subdeq_data::DataError;
 use subdeq_data::checksum::{Checksum, sha256};
-use subdeq_data::fetch::{Download, Fetched, fetch, part_of};
+use subdeq_data::fetch::{Download, Fetched, fetch, fetch_up_to, part_of};
 
 /// What the server does wrong.
 #[derive(Clone, Copy)]
@@ -26,6 +26,8 @@ enum Fault {
     BusyFor(usize),
     /// Answers a range with the wrong part.
     WrongRange,
+    /// Does not say how long the file is.
+    NoLength,
 }
 
 struct Server {
@@ -92,7 +94,10 @@ fn answer(mut stream: TcpStream, body: &[u8], fault: Fault, number: usize) -> st
     } else {
         write!(stream, "HTTP/1.1 200 OK\r\n")?;
     }
-    write!(stream, "content-length: {}\r\nconnection: close\r\n\r\n", rest.len())?;
+    if !matches!(fault, Fault::NoLength) {
+        write!(stream, "content-length: {}\r\n", rest.len())?;
+    }
+    write!(stream, "connection: close\r\n\r\n")?;
     let sent = match fault {
         Fault::CutAfter(limit) => &rest[..limit.min(rest.len())],
         _ => rest,
@@ -227,18 +232,66 @@ fn missing_files_are_not_asked_for_twice() {
     assert!(!target.exists());
 }
 
-/// `/dev/full` refuses every write like a full disk.
-#[cfg(target_os = "linux")]
+/// Somebody put a link where the bytes of a download used to go.
+#[cfg(unix)]
 #[test]
-fn a_full_disk_is_said_so() {
+fn links_are_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(body(), Fault::None);
+    let (target, victim) = (dir.path().join("file.bin"), dir.path().join("victim"));
+    fs::write(&victim, b"precious").unwrap();
+    std::os::unix::fs::symlink(&victim, part_of(&target)).unwrap();
+    fetch(&Download { url: &server.url, size: None, checksum: None }, &target, &mut |_| ()).unwrap();
+    assert_eq!(fs::read(&target).unwrap(), body());
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    assert!(!target.is_symlink());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_second_name_of_another_file_is_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(body(), Fault::None);
+    let (target, victim) = (dir.path().join("file.bin"), dir.path().join("victim"));
+    fs::write(&victim, b"precious").unwrap();
+    fs::hard_link(&victim, part_of(&target)).unwrap();
+    fetch(&Download { url: &server.url, size: None, checksum: None }, &target, &mut |_| ()).unwrap();
+    assert_eq!((fs::read(&target).unwrap(), fs::read(&victim).unwrap()), (body(), b"precious".to_vec()));
+}
+
+#[test]
+fn a_download_of_unknown_size_has_a_limit() {
+    for fault in [Fault::None, Fault::NoLength] {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Server::start(body(), fault);
+        let target = dir.path().join("file.bin");
+        let download = Download { url: &server.url, size: None, checksum: None };
+        let error = fetch_up_to(&download, &target, 100_000, &mut |_| ()).unwrap_err().to_string();
+        assert!(error.contains("more than 100000 bytes") && error.contains("by hand"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+        assert_eq!(server.requests(), 1);
+        fetch_up_to(&download, &target, 1_200_000, &mut |_| ()).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), body());
+    }
+}
+
+/// Both write, neither into the file of the other, and what is there in the end is whole.
+#[test]
+fn two_downloads_of_one_file_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sum, server) = (body_sum(dir.path()), Server::start(body(), Fault::CutAfter(250_000)));
     let target = dir.path().join("file.bin");
-    std::os::unix::fs::symlink("/dev/full", part_of(&target)).unwrap();
-    let error =
-        fetch(&Download { url: &server.url, size: None, checksum: None }, &target, &mut |_| ()).unwrap_err();
-    assert!(error.to_string().contains("the disk is full"), "{error}");
-    assert!(!target.exists());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let download =
+                    Download { url: &server.url, size: None, checksum: Some(Checksum::Sha256(&sum)) };
+                fetch(&download, &target, &mut |_| ()).unwrap();
+            });
+        }
+    });
+    assert_eq!(fs::read(&target).unwrap(), body());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "the file and its reference");
 }
 
 #[test]

@@ -43,15 +43,23 @@ impl BlockModel {
     pub fn generate(&self) -> Result<(Csr, Vec<u32>)> {
         let sampler = Sampler::new(self)?;
         let nodes = self.nodes as usize;
+        // Four lists of one number per node; asked for at once, so that too many nodes are a sentence and not an end.
+        let no_room = |_| {
+            let problem = format!("a graph of {nodes} nodes does not fit into memory");
+            DataError::request(problem, "ask for fewer nodes")
+        };
+        let (mut degree, mut row_ptr, mut next) = (Vec::new(), Vec::new(), Vec::new());
+        degree.try_reserve_exact(nodes).map_err(no_room)?;
+        row_ptr.try_reserve_exact(nodes + 1).map_err(no_room)?;
+        next.try_reserve_exact(nodes).map_err(no_room)?;
         // Every node starts with its self-loop.
-        let mut degree = vec![1u32; nodes];
+        degree.resize(nodes, 1u32);
         for i in 0..self.nodes {
             sampler.larger_neighbours(i, |j| {
                 degree[i as usize] += 1;
                 degree[j as usize] += 1;
             });
         }
-        let mut row_ptr = Vec::with_capacity(nodes + 1);
         row_ptr.push(0usize);
         let mut entries = 0;
         for &d in &degree {
@@ -66,7 +74,7 @@ impl BlockModel {
         columns.try_reserve_exact(entries).map_err(too_large)?;
         values.try_reserve_exact(entries).map_err(too_large)?;
         columns.resize(entries, 0);
-        let mut next: Vec<usize> = row_ptr[..nodes].to_vec();
+        next.extend_from_slice(&row_ptr[..nodes]);
         for i in 0..self.nodes {
             let mut own = next[i as usize];
             columns[own] = i;

@@ -4,6 +4,9 @@ use crate::error::{DataError, Place, Result};
 use crate::npy::{NpyArray, NpyData};
 use crate::npz::Npz;
 
+/// Columns that need no entries to be believed: models have weights for every column, used or not.
+const SPARE_COLUMNS: usize = 1 << 16;
+
 /// A sparse matrix by rows: row `i` has the columns `column_indices[row_ptr[i]..row_ptr[i + 1]]`.
 ///
 /// ```
@@ -149,7 +152,13 @@ impl Csr {
             let format = npz.get("format")?.data();
             let csr = matches!(format, NpyData::Bytes { data, .. } if data.starts_with(b"csr"));
             if !csr {
-                let problem = format!("the sparse format is {format:?}, not csr");
+                let shown = match format {
+                    NpyData::Bytes { data, .. } => {
+                        String::from_utf8_lossy(&data[..data.len().min(20)]).into_owned()
+                    }
+                    _ => npz.get("format")?.dtype(),
+                };
+                let problem = format!("the sparse format is '{shown}', not csr");
                 return Err(DataError::malformed(
                     name,
                     Place::Field("format".into()),
@@ -158,7 +167,7 @@ impl Csr {
                 ));
             }
         }
-        let shape = array("shape")?.to_usize()?;
+        let shape = array("shape")?.indices(name, &format!("{prefix}shape"))?;
         let &[rows, columns] = &shape[..] else {
             let problem = format!("{} sizes, two expected", shape.len());
             return Err(DataError::malformed(name, Place::Field("shape".into()), problem, "save a matrix"));
@@ -175,8 +184,11 @@ impl Csr {
         values: &NpyArray,
     ) -> Result<Self> {
         // An index too large for u32 is out of range in any case; the check in `from_parts` then reports it.
-        let indices =
-            column_indices.to_usize()?.into_iter().map(|c| u32::try_from(c).unwrap_or(u32::MAX)).collect();
+        let indices = column_indices
+            .indices(name, "indices")?
+            .into_iter()
+            .map(|c| u32::try_from(c).unwrap_or(u32::MAX))
+            .collect();
         if u32::try_from(columns).is_err() || u32::try_from(rows).is_err() {
             let problem = format!("{rows} x {columns} is too large");
             return Err(DataError::malformed(
@@ -186,7 +198,27 @@ impl Csr {
                 "at most 2^32 - 1 rows and columns",
             ));
         }
-        Self::from_parts(name, rows, columns, row_ptr.to_usize()?, indices, values.to_f32()?)
+        let row_ptr = row_ptr.indices(name, "indptr")?;
+        let matrix = Self::from_parts(name, rows, columns, row_ptr, indices, values.numbers(name, "data")?)?;
+        matrix.require_plausible_columns(name)?;
+        Ok(matrix)
+    }
+
+    /// Fails if there are far more columns than entries: the transposed matrix and the weights of a model are as large as
+    /// the number of columns says, which is a single number in the file.
+    pub(crate) fn require_plausible_columns(&self, name: &str) -> Result<()> {
+        let most = SPARE_COLUMNS.saturating_add(self.rows).saturating_add(self.nnz());
+        if self.columns > most {
+            let problem = format!(
+                "{} columns, but there are only {} rows with {} entries ({most} columns are the most)",
+                self.columns,
+                self.rows,
+                self.nnz()
+            );
+            let remedy = "leave out the columns that are empty";
+            return Err(DataError::malformed(name, Place::Field("shape".into()), problem, remedy));
+        }
+        Ok(())
     }
 
     /// A dense matrix (row by row) without its zeros.

@@ -5,6 +5,13 @@ use crate::error::{DataError, Place, Result};
 
 /// Pairs of a clique expansion before duplicates are merged; more than this is a mistake in the file.
 const MAX_PAIRS: u64 = 1 << 27;
+/// Pairs per node id in the file: 64 are hyperedges of 129 nodes throughout (the largest real set has 5 on average). A short
+/// line would otherwise ask for gigabytes, as a clique grows with the square of its nodes.
+const MAX_PAIRS_PER_ID: u64 = 64;
+/// Pairs that any file may have: a clique of 2900 nodes.
+const SMALL_PAIRS: u64 = 1 << 22;
+/// Hyperedges that any file may have; beyond, at most 16 per node.
+const SMALL_HYPEREDGES: usize = 1 << 20;
 
 /// Hyperedges as lists of node ids from 0, each sorted and without repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +40,12 @@ impl Hypergraph {
             }
             edge.sort_unstable();
             edge.dedup();
+            edge.shrink_to_fit();
+            if hyperedges.len() >= nodes.saturating_mul(16).max(SMALL_HYPEREDGES) {
+                let problem = format!("more than {} hyperedges for {nodes} nodes", hyperedges.len());
+                let remedy = "leave out the repeated ones and those of a single node";
+                return Err(DataError::malformed(name, Place::Line(number as u64 + 1), problem, remedy));
+            }
             hyperedges.push(edge);
         }
         Ok(Hypergraph { nodes, hyperedges })
@@ -49,10 +62,13 @@ impl Hypergraph {
     pub fn clique_pairs(&self, name: &str) -> Result<Vec<(u32, u32)>> {
         let pairs = |edge: &Vec<u32>| (edge.len() as u64) * (edge.len() as u64).saturating_sub(1) / 2;
         let total: u64 = self.hyperedges.iter().map(pairs).sum();
-        if total > MAX_PAIRS {
+        let ids: u64 = self.hyperedges.iter().map(|edge| edge.len() as u64).sum();
+        let most = (SMALL_PAIRS + ids.saturating_mul(MAX_PAIRS_PER_ID)).min(MAX_PAIRS);
+        if total > most {
             let largest = self.hyperedges.iter().map(Vec::len).max().unwrap_or(0);
-            let problem =
-                format!("the clique expansion has {total} pairs (largest hyperedge: {largest} nodes)");
+            let problem = format!(
+                "the clique expansion has {total} pairs, {ids} node ids justify {most} (largest hyperedge: {largest} nodes)"
+            );
             return Err(DataError::malformed(
                 name,
                 Place::Whole,

@@ -24,7 +24,8 @@ pub use csr::Csr;
 pub use graph_split::{GraphSplitRule, LABELLED_SHARES, LabelledShares};
 pub use hypergraph::Hypergraph;
 
-use crate::csv::Table;
+use crate::class_count;
+use crate::csv::for_each_row;
 use crate::data_dir;
 use crate::error::{DataError, Place, Result};
 use crate::npz::Npz;
@@ -32,6 +33,9 @@ use crate::source;
 
 /// Text files of a graph are at most this long.
 const MAX_TEXT: u64 = 1 << 33;
+/// Splits that any `splits.json` may have; beyond, all their test lists together have at most this many nodes.
+const MANY_SPLITS: usize = 16;
+const MAX_TEST_NODES: usize = 1 << 24;
 
 /// Node lists that come with a data set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -170,12 +174,19 @@ impl GraphDataset {
         if nodes == 0 {
             return Err(wrong("the graph has no nodes".to_owned()));
         }
+        // Ids are numbers of 32 bits.
+        if u32::try_from(nodes).is_err() {
+            return Err(wrong(format!("{nodes} nodes are too many")));
+        }
         let features = parts.features.unwrap_or_else(|| Csr::identity(nodes));
         if features.rows() != nodes {
             return Err(wrong(format!("{} rows of features but {nodes} labels", features.rows())));
         }
-        let found = parts.labels.iter().max().map_or(0, |&label| label as usize + 1);
+        features.require_plausible_columns(origin)?;
+        // Before anything is made that has as many rows as there are classes.
+        let (_, found) = class_count::checked(origin, "labels", parts.labels.iter().copied())?;
         let classes = parts.classes.unwrap_or(found);
+        class_count::believable(origin, "labels", classes, nodes)?;
         if found > classes {
             return Err(wrong(format!("a label {} with {classes} classes", found - 1)));
         }
@@ -237,7 +248,7 @@ fn file_like(folder: &Path, start: &str, end: &str) -> Result<Option<PathBuf>> {
 }
 
 fn text(path: &Path) -> Result<String> {
-    let bytes = source::open(path)?.rest(MAX_TEXT)?;
+    let bytes = source::open_text(path)?.rest(MAX_TEXT)?;
     String::from_utf8(bytes).map_err(|e| {
         let place = Place::Byte(e.utf8_error().valid_up_to() as u64);
         DataError::malformed(&path.display().to_string(), place, "is not text", "save the file as plain text")
@@ -248,7 +259,7 @@ fn text(path: &Path) -> Result<String> {
 fn labels(path: &Path, first: u32) -> Result<Vec<u32>> {
     let parse = |(i, line): (usize, &str)| {
         let label = line.trim().parse::<u32>().ok().and_then(|label| label.checked_sub(first));
-        label.filter(|&label| label < 1 << 24).ok_or_else(|| {
+        label.ok_or_else(|| {
             let shown: String = line.chars().take(40).collect();
             let problem = format!("'{shown}' is not a class from {first}");
             DataError::malformed(
@@ -259,19 +270,58 @@ fn labels(path: &Path, first: u32) -> Result<Vec<u32>> {
             )
         })
     };
-    text(path)?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(parse).collect()
+    let text = text(path)?;
+    let found: Vec<u32> = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+        .map(parse)
+        .collect::<Result<_>>()?;
+    let most = class_count::limit(found.len());
+    if let Some(i) = found.iter().position(|&label| label as usize >= most) {
+        let line = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).nth(i);
+        let (number, class) = line.map_or((i, String::new()), |(n, line)| (n, line.trim().to_owned()));
+        let problem = format!("class {class} is beyond the {most} that {} nodes can have", found.len());
+        let remedy = format!("number the classes {first}, {}, .. without gaps", first + 1);
+        return Err(DataError::malformed(
+            &path.display().to_string(),
+            Place::Line(number as u64 + 1),
+            problem,
+            remedy,
+        ));
+    }
+    Ok(found)
 }
 
-fn features(folder: &Path) -> Result<Option<Csr>> {
+/// The features of so many nodes.
+fn features(folder: &Path, nodes: usize) -> Result<Option<Csr>> {
+    if nodes == 0 {
+        // That there are no nodes is the first thing to be said.
+        return Ok(None);
+    }
     let (sparse, dense) = (folder.join("features.npz"), folder.join("features.csv"));
     if sparse.exists() {
         let name = sparse.display().to_string();
         return Csr::from_npz(&Npz::read(&sparse)?, "", &name).map(Some);
     }
     if dense.exists() {
-        let table = Table::read(&dense)?;
-        let values: Vec<f32> = table.values.iter().map(|&v| v as f32).collect();
-        return Csr::from_dense(&dense.display().to_string(), table.rows(), table.columns, &values).map(Some);
+        // Row by row into the sparse form: most of a table of features is zeros.
+        let (mut row_ptr, mut indices, mut values) = (vec![0], Vec::new(), Vec::new());
+        let name = dense.display().to_string();
+        let columns = for_each_row(&dense, |i, row| {
+            if i >= nodes {
+                let problem = format!("at least {} rows of features but {nodes} labels", i + 1);
+                let remedy = "check that the files belong together";
+                return Err(DataError::malformed(&name, Place::Whole, problem, remedy));
+            }
+            for (column, value) in (0..).zip(row).filter(|(_, value)| **value as f32 != 0.0) {
+                indices.push(column);
+                values.push(*value as f32);
+            }
+            row_ptr.push(indices.len());
+            Ok(())
+        })?;
+        return Csr::from_parts(&name, row_ptr.len() - 1, columns, row_ptr, indices, values).map(Some);
     }
     Ok(None)
 }
@@ -290,7 +340,14 @@ fn hypergraph_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> R
     let hypergraph = Hypergraph::parse(&text(path)?, labels.len(), &name)?;
     let given = given_splits(&folder.join("splits.json"), labels.len())?;
     let edges = hypergraph.clique_pairs(&name)?;
-    Ok(GraphParts { edges, multiplicity, features: features(folder)?, labels, classes: None, given })
+    Ok(GraphParts {
+        edges,
+        multiplicity,
+        features: features(folder, labels.len())?,
+        labels,
+        classes: None,
+        given,
+    })
 }
 
 fn no_labels(file: PathBuf, first: u32) -> DataError {
@@ -304,9 +361,25 @@ fn edge_list_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> Re
         return Err(no_labels(label_file, 0));
     }
     let labels = labels(&label_file, 0)?;
-    let edges = edge_list::parse(&text(path)?, &path.display().to_string())?;
+    let name = path.display().to_string();
+    let edges = edge_list::parse(&text(path)?, &name)?;
+    // A graph without any nodes is refused as such, later.
+    let outside = |&(a, b): &(u32, u32)| a.max(b) as usize >= labels.len();
+    if let Some(i) = edges.iter().position(outside).filter(|_| !labels.is_empty()) {
+        let (a, b) = edges[i];
+        let problem = format!("edge {i} ({a}, {b}) has a node id that is not below {}", labels.len());
+        let remedy = "ids count from 0, and labels.txt has one line per node";
+        return Err(DataError::malformed(&name, Place::Whole, problem, remedy));
+    }
     let given = given_splits(&folder.join("splits.json"), labels.len())?;
-    Ok(GraphParts { edges, multiplicity, features: features(folder)?, labels, classes: None, given })
+    Ok(GraphParts {
+        edges,
+        multiplicity,
+        features: features(folder, labels.len())?,
+        labels,
+        classes: None,
+        given,
+    })
 }
 
 /// `labels`, and either `edges` (E x 2) or a CSR matrix `adj_data`, `adj_indices`, `adj_indptr`, `adj_shape`; features as a
@@ -325,23 +398,28 @@ fn npz_parts(path: &Path, multiplicity: Multiplicity) -> Result<GraphParts> {
     let narrow = |value: usize, field: &str| {
         u32::try_from(value).map_err(|_| wrong(field, format!("{value} is too large")))
     };
-    let labels = npz
-        .get("labels")?
-        .to_usize()?
-        .into_iter()
-        .map(|l| narrow(l, "labels"))
-        .collect::<Result<Vec<u32>>>()?;
+    let labels = npz.get("labels")?.indices(&name, "labels")?;
+    let (labels, _) = class_count::checked(&name, "labels", labels.into_iter())?;
     let mut edges = Vec::new();
     if npz.contains("edges") {
         let array = npz.get("edges")?;
         if array.shape().len() != 2 || array.shape()[1] != 2 {
             return Err(wrong("edges", format!("has the shape {:?}", array.shape())));
         }
-        for pair in array.to_usize()?.chunks_exact(2) {
+        for (i, pair) in array.indices(&name, "edges")?.chunks_exact(2).enumerate() {
+            // Here and not where the matrix is built, because here the file and the array are known.
+            if let Some(id) = pair.iter().find(|&&id| id >= labels.len()) {
+                let problem = format!("edge {i} has the node id {id}, but there are {} labels", labels.len());
+                return Err(wrong("edges", problem));
+            }
             edges.push((narrow(pair[0], "edges")?, narrow(pair[1], "edges")?));
         }
     } else {
         let matrix = Csr::from_npz(&npz, "adj_", &name)?;
+        if matrix.rows() != labels.len() || matrix.columns() != labels.len() {
+            let problem = format!("{} x {} for {} labels", matrix.rows(), matrix.columns(), labels.len());
+            return Err(wrong("adj_shape", problem));
+        }
         for i in 0..matrix.rows() {
             // Either triangle is enough; an entry in both is one edge, not two.
             let row = matrix.row(i).0.iter().map(|&j| (narrow(i, "adj_shape"), j));
@@ -358,7 +436,7 @@ fn npz_parts(path: &Path, multiplicity: Multiplicity) -> Result<GraphParts> {
         let &[rows, columns] = array.shape() else {
             return Err(wrong("features", format!("has the shape {:?}", array.shape())));
         };
-        Some(Csr::from_dense(&name, rows, columns, &array.to_f32()?)?)
+        Some(Csr::from_dense(&name, rows, columns, &array.numbers(&name, "features")?)?)
     } else if npz.contains("attr_data") {
         Some(Csr::from_npz(&npz, "attr_", &name)?)
     } else {
@@ -396,6 +474,11 @@ pub fn parse_splits(text: &str, nodes: usize, name: &str) -> Result<Vec<GivenSpl
             Place::Field("num_nodes".into()),
             format!("is {}, the graph has {nodes} nodes", file.num_nodes),
         ));
+    }
+    let tested = file.train.len().saturating_mul(nodes);
+    if file.train.len() > MANY_SPLITS && tested > MAX_TEST_NODES {
+        let problem = format!("{} splits of {nodes} nodes name {tested} test nodes", file.train.len());
+        return Err(wrong(Place::Field("train".into()), problem));
     }
     let mut splits = Vec::new();
     for (key, ids) in file.train {

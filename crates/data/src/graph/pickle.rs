@@ -22,6 +22,9 @@ pub enum Pickled {
     Lists(Vec<(usize, Vec<usize>)>),
 }
 
+/// Values a pickle may make. One byte can make one, and a value takes 40 bytes; the largest Planetoid file has 200 thousand.
+const MAX_VALUES: usize = 1 << 22;
+
 /// Reads one pickle; `name` is used in errors.
 pub fn read(bytes: &[u8], name: &str) -> Result<Pickled> {
     let mut machine = Machine {
@@ -174,6 +177,9 @@ impl Machine<'_> {
 
     fn run(&mut self) -> Result<Id> {
         loop {
+            if self.values.len() >= MAX_VALUES {
+                return Err(self.error(format!("more than {MAX_VALUES} values")));
+            }
             let instruction = self.take(1)?[0];
             match instruction {
                 b'.' => return self.pop(),

@@ -8,7 +8,9 @@ use super::csr::Csr;
 use super::pickle::{self, Pickled};
 use super::{GivenSplit, GraphDataset, GraphParts};
 use crate::archive;
+use crate::class_count;
 use crate::error::{DataError, GET_AGAIN, Place, Result};
+use crate::source;
 
 /// Nodes behind the labelled ones that validate, by convention.
 const VALIDATION: usize = 500;
@@ -32,8 +34,7 @@ impl Files {
             for part in ["x", "y", "tx", "ty", "allx", "ally", "graph", "test.index"] {
                 let path = place.join(format!("{prefix}{part}"));
                 if path.is_file() {
-                    contents
-                        .insert(part.to_owned(), std::fs::read(&path).map_err(DataError::io("read", &path))?);
+                    contents.insert(part.to_owned(), source::read_whole(&path)?);
                 }
             }
         }
@@ -84,7 +85,9 @@ impl Files {
             return Err(self.wrong(part, "is not an array"));
         };
         let &[_, classes] = array.shape() else { return Err(self.wrong(part, "is not a matrix")) };
-        let values = array.to_f32()?;
+        let place = format!("ind.{}.{part}", self.name);
+        class_count::believable(&self.origin, &place, classes, array.shape()[0])?;
+        let values = array.numbers(&self.origin, &place)?;
         let labels = values
             .chunks_exact(classes.max(1))
             .map(|row| row.iter().position(|&v| v != 0.0).map(|c| c as u32));
@@ -144,8 +147,11 @@ impl Files {
         for (node, neighbours) in lists {
             for neighbour in neighbours {
                 match (u32::try_from(node), u32::try_from(neighbour)) {
-                    (Ok(a), Ok(b)) => edges.push((a.min(b), a.max(b))),
-                    _ => return Err(self.wrong("graph", format!("edge ({node}, {neighbour})"))),
+                    (Ok(a), Ok(b)) if node.max(neighbour) < nodes => edges.push((a.min(b), a.max(b))),
+                    _ => {
+                        let problem = format!("edge ({node}, {neighbour}), but there are {nodes} nodes");
+                        return Err(self.wrong("graph", problem));
+                    }
                 }
             }
         }
