@@ -35,11 +35,13 @@ pub(super) fn is_positive(x: &Uncertain) -> bool {
 #[inline(always)]
 fn is_near_identity(x: &Uncertain, l: &[f64]) -> bool {
     let n = x.n;
+    // Rows of L X up to the diagonal: what the lower half of L X L^T needs, and the other half is the same.
     let mut lx = vec![0.0; n * n];
     for (i, lx) in lx.chunks_exact_mut(n).enumerate() {
+        let lx = &mut lx[..=i];
         for k in 0..=i {
             let factor = l[i * n + k];
-            for (lx, x) in lx.iter_mut().zip(&x.entries[k * n..][..n]) {
+            for (lx, x) in lx.iter_mut().zip(&x.entries[k * n..][..=i]) {
                 *lx += factor * x;
             }
         }
@@ -53,12 +55,19 @@ fn is_near_identity(x: &Uncertain, l: &[f64]) -> bool {
     let x_times_columns: Vec<f64> = (0..n)
         .map(|k| (0..n).map(|j| (units * x.entries[k * n + j].abs() + x.error) * column_sums[j]).sum())
         .collect();
-    (0..n).all(|i| {
-        let mut off = 0.0;
-        for j in 0..n {
+    let mut off_diagonal = vec![0.0; n];
+    for i in 0..n {
+        for j in 0..=i {
             let y = dot(&lx[i * n..][..=j], &l[j * n..][..=j]);
-            off += (y - f64::from(i == j)).abs();
+            let off = (y - f64::from(i == j)).abs();
+            off_diagonal[i] += off;
+            if j < i {
+                off_diagonal[j] += off;
+            }
         }
+    }
+    (0..n).all(|i| {
+        let off = off_diagonal[i];
         let error: f64 = (0..=i).map(|k| l[i * n + k].abs() * x_times_columns[k]).sum();
         Upper::new((off + error) * (1.0 + units)).get() < 1.0
     })
@@ -153,12 +162,17 @@ fn quadratic_form(
     Uncertain { n, entries, error: 4.0 * units * size }
 }
 
-/// `out += M^T M`, one row of `M` after the other.
+/// `out = M^T M` where it was zero, one row of `M` after the other; the lower half is a copy of the upper one.
 #[inline(always)]
 pub(super) fn add_gram(m: &[f64], n: usize, out: &mut [f64]) {
     for row in m.chunks_exact(n) {
-        for (&x, out) in row.iter().zip(out.chunks_exact_mut(n)) {
-            out.iter_mut().zip(row).for_each(|(out, y)| *out += x * y);
+        for (i, (&x, out)) in row.iter().zip(out.chunks_exact_mut(n)).enumerate() {
+            out[i..].iter_mut().zip(&row[i..]).for_each(|(out, y)| *out += x * y);
+        }
+    }
+    for i in 0..n {
+        for j in 0..i {
+            out[i * n + j] = out[j * n + i];
         }
     }
 }
@@ -175,16 +189,20 @@ fn blocks(conv: &Conv) -> Vec<Vec<f64>> {
         for q in 0..columns {
             let mut block = vec![0.0; 4 * c * c];
             let centre = (side / 2) as f64;
+            let turned: Vec<(f64, f64)> = (0..taps)
+                .map(|tap| {
+                    let (down, right) = ((tap / side) as f64 - centre, (tap % side) as f64 - centre);
+                    let turns = down * r as f64 / rows as f64 + right * q as f64 / columns as f64;
+                    let angle = std::f64::consts::TAU * turns;
+                    (angle.cos(), angle.sin())
+                })
+                .collect();
             for o in 0..c {
                 for i in 0..c {
                     let (mut re, mut im) = (0.0, 0.0);
-                    for tap in 0..taps {
-                        let weight = conv.kernel()[(o * c + i) * taps + tap];
-                        let (down, right) = ((tap / side) as f64 - centre, (tap % side) as f64 - centre);
-                        let turns = down * r as f64 / rows as f64 + right * q as f64 / columns as f64;
-                        let angle = std::f64::consts::TAU * turns;
-                        re += weight * angle.cos();
-                        im += weight * angle.sin();
+                    for (weight, (cos, sin)) in conv.taps(o, i).iter().zip(&turned) {
+                        re += weight * cos;
+                        im += weight * sin;
                     }
                     block[o * 2 * c + i] = re;
                     block[(o + c) * 2 * c + i + c] = re;

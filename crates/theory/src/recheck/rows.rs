@@ -91,10 +91,11 @@ impl Sums {
                 let (row, lower) = (&row[start..][..LANES], &self.lower[start..][..LANES]);
                 let (upper, size) = (&self.upper[start..][..LANES], &self.size[start..][..LANES]);
                 for k in 0..LANES {
+                    // Both signs apart, one of them zero: no branch, so that whole vectors are added.
                     let w = weight(row[k]);
-                    let (a, b) = if w >= 0.0 { (lower[k], upper[k]) } else { (upper[k], lower[k]) };
-                    low[k] += w * a;
-                    high[k] += w * b;
+                    let (plus, minus) = (w.max(0.0), w.min(0.0));
+                    low[k] += plus * lower[k] + minus * upper[k];
+                    high[k] += plus * upper[k] + minus * lower[k];
                     magnitude[k] += w.abs() * size[k];
                 }
             }
@@ -172,7 +173,7 @@ impl Sums {
     }
 
     fn intervals(self, terms: usize) -> Vec<Interval> {
-        let relative = gamma(terms + LANES) * (1.0 + 2.0 * gamma(terms + LANES));
+        let relative = gamma(2 * terms + LANES) * (1.0 + 2.0 * gamma(2 * terms + LANES));
         let ends = self.low.iter().zip(&self.high).zip(&self.magnitude);
         ends.map(|((low, high), magnitude)| {
             let slack = (relative * magnitude + tiny(2 * terms + 2)).next_up();
