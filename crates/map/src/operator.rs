@@ -24,9 +24,6 @@ pub enum Padding {
     Circular,
 }
 
-/// Height and width of the largest kernel: what two factors of 3x3 make.
-const LARGEST_SIDE: usize = 5;
-
 /// A square matrix, row major.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -198,8 +195,8 @@ impl Operator {
             .ok_or_else(|| OperatorError::Overflow(format!("an image of {channels} x {height} x {width}")))?;
         let pairs = channels.saturating_mul(channels);
         let wide =
-            padding == Padding::Circular && kernel.len() == pairs.saturating_mul(LARGEST_SIDE * LARGEST_SIDE);
-        let side = if wide { LARGEST_SIDE } else { 3 };
+            padding == Padding::Circular && kernel.len() == pairs.saturating_mul(Conv::LARGEST_SIDE * Conv::LARGEST_SIDE);
+        let side = if wide { Conv::LARGEST_SIDE } else { 3 };
         if padding == Padding::Circular && (height < side || width < side) {
             return Err(OperatorError::SmallTorus { side, height, width });
         }
@@ -407,6 +404,9 @@ fn check_finite(weights: &[f64]) -> Result<(), OperatorError> {
 }
 
 impl Conv {
+    /// Height and width of the largest kernel: what two factors of 3x3 make.
+    pub const LARGEST_SIDE: usize = 5;
+
     /// Number of channels.
     #[must_use]
     pub fn channels(&self) -> usize {
@@ -446,7 +446,7 @@ impl Conv {
     /// Height and width of the kernel: 3 or 5.
     #[must_use]
     pub fn side(&self) -> usize {
-        if self.tap_count() == 9 { 3 } else { LARGEST_SIDE }
+        if self.tap_count() == 9 { 3 } else { Conv::LARGEST_SIDE }
     }
 
     /// Taps of the kernel from one channel to another.

@@ -19,16 +19,18 @@
 
 use std::sync::Arc;
 
-use crate::activation::{Activation, LogSumExp};
-use crate::certificate::{Evidence, Metric, Theorem, Verdict};
+use subdeq_map::{Activation, PNorm};
+
+use crate::activation::LogSumExp;
+use crate::by_form::split_sign_infimum;
+use crate::certificate::{Evidence, Metric, States, Theorem, Verdict};
 use crate::degree::forms;
 use crate::degree::{Domain, NoDegree, Nonlinearity, StrongDegree};
-use crate::map::PNorm;
 
 /// A positive expression in the variables `z_0, z_1, ...` together with an upper bound of its strong degree.
 ///
 /// ```
-/// use subdeq_theory::activation::Activation;
+/// use subdeq_map::Activation;
 /// use subdeq_theory::calculus::{Expr, PositiveMap};
 /// use subdeq_theory::degree::Nonlinearity;
 ///
@@ -44,6 +46,8 @@ use crate::map::PNorm;
 pub struct Expr {
     node: Arc<Node>,
     degree: StrongDegree,
+    /// How many coordinates its variables take; `usize::MAX` where a composition lacks one.
+    coordinates: usize,
 }
 
 #[derive(Debug)]
@@ -70,6 +74,12 @@ pub enum NotPositive {
         "a sum of positive expressions needs finite coefficients >= 0 and a positive total, but {0} was given"
     )]
     Coefficient(f64),
+    /// The scalar function is zero or negative at positive arguments.
+    #[error("{function:?} vanishes or is negative at positive arguments")]
+    Vanishes {
+        /// The function.
+        function: Nonlinearity,
+    },
     /// A functional of no expressions.
     #[error("max, min and norms need at least one expression")]
     Empty,
@@ -133,7 +143,7 @@ impl Expr {
     /// `f^p` for any real `p`.
     #[must_use]
     pub fn power(self, p: f64) -> Expr {
-        let degree = self.degree.times(p);
+        let degree = if p.is_finite() { self.degree.times(p) } else { StrongDegree::proved(f64::INFINITY) };
         Expr::new(Node::Power(self, p), degree)
     }
 
@@ -179,6 +189,9 @@ impl Expr {
     /// Where `h` has no degree on the nonnegative half-line.
     pub fn apply(self, h: Nonlinearity) -> Result<Expr, NotPositive> {
         let scalar = h.degree(Domain::Nonnegative).map_err(|why| NotPositive::Scalar { function: h, why })?;
+        if !(h.is_positive_beyond_zero() && h.power > 0.0 && h.power.is_finite()) {
+            return Err(NotPositive::Vanishes { function: h });
+        }
         let degree = self.degree.times(scalar.bound());
         Ok(Expr::new(Node::Scalar(h, self), degree))
     }
@@ -195,6 +208,9 @@ impl Expr {
     ) -> Result<Expr, NotPositive> {
         let factor = forms::split_sign(s, shift)
             .map_err(|why| NotPositive::Scalar { function: Nonlinearity::shifted(s, shift), why })?;
+        if !(split_sign_infimum(s, shift) > 0.0) {
+            return Err(NotPositive::Vanishes { function: Nonlinearity::shifted(s, shift) });
+        }
         let degree = excitation.degree.max(inhibition.degree).times(factor.bound());
         Ok(Expr::new(Node::SplitSign { s, excitation, inhibition, shift }, degree))
     }
@@ -225,8 +241,9 @@ impl Expr {
             Node::Product(f, g) => f.value(z) * g.value(z),
             Node::Quotient(f, g) => f.value(z) / g.value(z),
             Node::Power(f, p) => f.value(z).powf(*p),
-            Node::Max(parts) => values(parts).into_iter().fold(f64::NEG_INFINITY, f64::max),
-            Node::Min(parts) => values(parts).into_iter().fold(f64::INFINITY, f64::min),
+            // As a loop of comparisons, so that "not a number" is not forgotten.
+            Node::Max(parts) => values(parts).into_iter().fold(f64::NEG_INFINITY, |a, b| if a > b { a } else { b }),
+            Node::Min(parts) => values(parts).into_iter().fold(f64::INFINITY, |a, b| if a < b { a } else { b }),
             Node::Norm(p, parts) => p.norm(&values(parts)),
             Node::LogSumExp(parts) => LogSumExp.value(&values(parts)),
             Node::Scalar(h, f) => h.value(f.value(z)),
@@ -238,7 +255,20 @@ impl Expr {
     }
 
     fn new(node: Node, degree: StrongDegree) -> Expr {
-        Expr { node: Arc::new(node), degree }
+        let most = |parts: &[Expr]| parts.iter().map(|f| f.coordinates).max().unwrap_or(0);
+        let coordinates = match &node {
+            Node::Coordinate(j) => j.saturating_add(1),
+            Node::Sum { terms, .. } => terms.iter().map(|(_, f)| f.coordinates).max().unwrap_or(0),
+            Node::Product(f, g) | Node::Quotient(f, g) => f.coordinates.max(g.coordinates),
+            Node::Power(f, _) | Node::Scalar(_, f) => f.coordinates,
+            Node::Max(parts) | Node::Min(parts) | Node::Norm(_, parts) | Node::LogSumExp(parts) => most(parts),
+            Node::SplitSign { excitation, inhibition, .. } => {
+                excitation.coordinates.max(inhibition.coordinates)
+            }
+            Node::Composed { outer, inner } if outer.coordinates > inner.len() => usize::MAX,
+            Node::Composed { inner, .. } => most(inner),
+        };
+        Expr { node: Arc::new(node), degree, coordinates }
     }
 }
 
@@ -277,9 +307,18 @@ impl PositiveMap {
         self.outputs.iter().map(Expr::degree).fold(StrongDegree::ZERO, StrongDegree::max)
     }
 
-    /// Theorem 1: a strong degree below one makes the fixed point unique.
+    /// Theorem 1: a strong degree below one makes the positive fixed point unique, where the map leads from vectors to vectors of
+    /// the same length.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
+        let unproven = |why: String| Verdict::Unproven { why, tried: Vec::new() };
+        let outputs = self.outputs.len();
+        if outputs == 0 {
+            return unproven("a map without outputs has no fixed point".into());
+        }
+        if let Some(at) = self.outputs.iter().position(|f| f.coordinates > outputs) {
+            return unproven(format!("output {at} uses a coordinate that {outputs} outputs do not have"));
+        }
         let degree = self.degree();
         let c = degree.bound();
         if degree.is_contraction() {
@@ -287,10 +326,11 @@ impl PositiveMap {
                 theorem: Theorem::StrongDegree,
                 factor: Some(c),
                 metric: Metric::Thompson,
-                picard_converges: true,
+                states: States::Positive,
+                starts: Some(States::Positive),
                 evidence: Evidence::StrongDegree { degree: c },
             };
         }
-        Verdict::Unproven { why: format!("the strong degree {c:.6} is not below one"), tried: Vec::new() }
+        unproven(format!("the strong degree {c:.6} is not below one"))
     }
 }

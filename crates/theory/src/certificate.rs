@@ -4,15 +4,16 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use subdeq_map::{Map, SignStructure};
+
 use crate::interval::Interval;
-use crate::map::{MapSpec, SignStructure};
 
 /// A verdict about one map with one set of weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Certificate {
     /// The map, without its weights.
-    pub map: MapSpec,
-    /// For which inputs the verdict holds.
+    pub map: Map,
+    /// The inputs `Y` that were asked about.
     pub scope: Scope,
     /// What was found.
     pub verdict: Verdict,
@@ -22,8 +23,10 @@ pub struct Certificate {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Scope {
-    /// Every `y >= 0` (every real `y` for a monotone map). A refutation then holds for the `y` in its witness.
+    /// Every real `y`. A refutation holds for the `y` in its witness.
     AllInputs,
+    /// Every `y >= 0`. A refutation holds for the `y` in its witness.
+    NonnegativeInputs,
     /// Every `y` with `0 <= y <= ymax`.
     InputSet {
         /// Upper ends, one per entry.
@@ -36,11 +39,74 @@ pub enum Scope {
     },
 }
 
+impl Scope {
+    /// The widest set of inputs that the map is meant for: every real input for a monotone map, else every `y >= 0`.
+    ///
+    /// ```
+    /// use subdeq_map::{Layout, Map};
+    /// use subdeq_theory::certificate::Scope;
+    /// assert_eq!(Scope::widest(&Map::named("monotone", Layout::Dense)?), Scope::AllInputs);
+    /// assert_eq!(Scope::widest(&Map::named("split-sign", Layout::Dense)?), Scope::NonnegativeInputs);
+    /// # Ok::<(), subdeq_map::BadMap>(())
+    /// ```
+    #[must_use]
+    pub fn widest(map: &Map) -> Scope {
+        if map.is_monotone() { Scope::AllInputs } else { Scope::NonnegativeInputs }
+    }
+
+    /// Whether the input belongs to the set.
+    #[must_use]
+    pub fn contains(&self, input: &[f64]) -> bool {
+        match self {
+            Scope::AllInputs => input.iter().all(|y| y.is_finite()),
+            Scope::NonnegativeInputs => input.iter().all(|y| *y >= 0.0 && y.is_finite()),
+            Scope::InputSet { ymax } => {
+                input.len() == ymax.len() && input.iter().zip(ymax).all(|(y, top)| (0.0..=*top).contains(y))
+            }
+            Scope::Sample { y } => input == y,
+        }
+    }
+
+    /// The least entry of any input of the set.
+    pub(crate) fn least_entry(&self) -> f64 {
+        match self {
+            Scope::AllInputs => f64::NEG_INFINITY,
+            Scope::NonnegativeInputs | Scope::InputSet { .. } => 0.0,
+            Scope::Sample { y } => y.iter().copied().fold(f64::INFINITY, f64::min),
+        }
+    }
+}
+
+/// A set of states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum States {
+    /// All real vectors.
+    Reals,
+    /// The vectors whose entries are all positive.
+    Positive,
+}
+
+impl States {
+    /// The states among which a question about the map is asked: all real ones for a monotone map, else the positive ones. A
+    /// proof may cover more; a refutation must lie among them.
+    #[must_use]
+    pub fn of(map: &Map) -> States {
+        if map.is_monotone() { States::Reals } else { States::Positive }
+    }
+
+    /// Whether all states of `other` are among these.
+    #[must_use]
+    pub fn include(self, other: States) -> bool {
+        self == States::Reals || other == States::Positive
+    }
+}
+
 /// What is known about the fixed points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Verdict {
-    /// There is exactly one fixed point, by `theorem`.
+    /// For every input of the scope, there is exactly one fixed point among `states`, by `theorem`.
     Proven {
         /// Which statement proves it.
         theorem: Theorem,
@@ -49,8 +115,10 @@ pub enum Verdict {
         factor: Option<f64>,
         /// The metric that the factor is about.
         metric: Metric,
-        /// Whether plain iteration is proved to converge from every start.
-        picard_converges: bool,
+        /// `Z`: the states among which the fixed point is the only one.
+        states: States,
+        /// `S`: the starts from which plain iteration is proved to converge to it; `None` where it need not converge.
+        starts: Option<States>,
         /// The numbers that the proof rests on.
         evidence: Evidence,
     },
@@ -195,11 +263,13 @@ pub enum Evidence {
         /// `v` of T1, `T` of T2, `P` of T3.
         weights: Vec<f64>,
     },
-    /// A7: `sym(W) <= (1 - margin) I`, and the operator splitting that uses it.
+    /// A7: `sym(T W T^-1) <= (1 - margin) I`, and the operator splitting that uses it.
     Splitting {
+        /// Diagonal of `T`; empty for the identity.
+        weights: Vec<f64>,
         /// `m`, rounded down.
         margin: f64,
-        /// `||I - W||_2`, rounded up.
+        /// `||I - W||_2` in the `T`-weighted norm, rounded up.
         lipschitz: f64,
         /// The step `t` of Peaceman and Rachford's iteration.
         step: f64,
@@ -308,6 +378,12 @@ impl Verdict {
         matches!(self, Verdict::Proven { .. })
     }
 
+    /// Whether plain iteration is proved to converge to the fixed point.
+    #[must_use]
+    pub fn picard_converges(&self) -> bool {
+        matches!(self, Verdict::Proven { starts: Some(_), .. })
+    }
+
     /// Whether uniqueness is refuted.
     #[must_use]
     pub fn is_refuted(&self) -> bool {
@@ -347,40 +423,56 @@ impl fmt::Display for Theorem {
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Scope::AllInputs => f.write_str("for every input"),
-            Scope::InputSet { .. } => f.write_str("for every input of the given set"),
+            Scope::AllInputs => f.write_str("for every real input y"),
+            Scope::NonnegativeInputs => f.write_str("for every input y >= 0"),
+            Scope::InputSet { .. } => f.write_str("for every input of the given set, 0 <= y <= ymax"),
             Scope::Sample { .. } => f.write_str("for this input"),
         }
     }
 }
 
+/// `positive ` or nothing, before "fixed point".
+fn among(states: States) -> &'static str {
+    match states {
+        States::Reals => "",
+        States::Positive => "positive ",
+    }
+}
+
+/// A factor below one, rounded up to six digits, or by its distance from one where those would say one.
+fn shown_factor(c: f64) -> String {
+    let rounded = (c * 1e6).ceil() / 1e6;
+    if rounded < 1.0 { format!("{rounded:.6}") } else { format!("1 - {:.1e}", (1.0 - c) * 0.95) }
+}
+
 impl fmt::Display for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.verdict {
-            Verdict::Proven { theorem, factor, metric, picard_converges, .. } => {
-                write!(f, "PROVEN: {} has exactly one fixed point {}, by {theorem}.", self.map, self.scope)?;
+            Verdict::Proven { theorem, factor, metric, states, starts, .. } => {
+                let (map, scope) = (self.map, &self.scope);
+                write!(f, "PROVEN: {map} has exactly one {}fixed point {scope}, by {theorem}.", among(*states))?;
+                let Some(starts) = starts else {
+                    return write!(f, " Plain iteration need not reach it: use an operator-splitting solver.");
+                };
+                let start = if *starts == States::Reals { "every" } else { "every positive" };
                 match factor {
-                    Some(c) => {
-                        let shown = (c * 1e6).ceil() / 1e6;
-                        write!(
-                            f,
-                            " Each iteration shrinks the {} distance to {shown:.6} of it or less.",
-                            metric.name()
-                        )
-                    }
-                    None if *picard_converges => write!(f, " Plain iteration converges to it."),
-                    None => {
-                        write!(f, " Plain iteration need not reach it: use an operator-splitting solver.")
-                    }
+                    Some(c) => write!(
+                        f,
+                        " From {start} start each iteration shrinks the {} distance to {} of it or less.",
+                        metric.name(),
+                        shown_factor(*c)
+                    ),
+                    None => write!(f, " Plain iteration converges to it from {start} start."),
                 }
             }
             Verdict::Refuted { witness } => {
-                write!(f, "REFUTED: {} has more than one fixed point", self.map)?;
+                let among = among(States::of(&self.map));
+                write!(f, "REFUTED: {} has more than one {among}fixed point", self.map)?;
                 let shown = |p: &[f64]| {
                     let head: Vec<String> = p.iter().take(6).map(|x| format!("{x:.8}")).collect();
                     format!("({}{})", head.join(", "), if p.len() > 6 { ", ..." } else { "" })
                 };
-                if self.scope == Scope::AllInputs {
+                if !matches!(self.scope, Scope::Sample { .. }) {
                     write!(f, " for y = {}", shown(witness.y()))?;
                 }
                 f.write_str(":")?;

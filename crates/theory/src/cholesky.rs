@@ -1,10 +1,14 @@
 //! Positive definiteness decided by a Cholesky factorisation in floating point, with the shift that makes its
 //! success a proof (Rump, *Verification of positive definiteness*, BIT 46, 2006).
 
+use crate::bound::Upper;
 use crate::round::{gamma, tiny, vectorised};
 
 /// Enough halvings to exhaust any tolerance; bounds the work whatever the numbers are (a zero matrix, say).
 pub(crate) const MOST_BISECTIONS: usize = 60;
+
+/// Far above what [`tiny`] allows for, far below anything that matters.
+const LEAST_SHIFT: f64 = 1e-280;
 
 /// A symmetric matrix given by its upper triangle (row major, the rest is ignored) together with a bound on how far
 /// its entries are from the matrix that is meant.
@@ -15,6 +19,8 @@ pub struct Symmetric {
     entries: Vec<f64>,
     /// Bound of the 2-norm of (meant - stored).
     uncertainty: f64,
+    /// Bound of the 2-norm.
+    size: f64,
 }
 
 impl Symmetric {
@@ -39,9 +45,15 @@ impl Symmetric {
             }
         }
         // The 2-norm of a symmetric matrix is at most its largest absolute row sum.
-        let largest = row_magnitudes.iter().copied().fold(0.0, f64::max);
+        let largest = Upper::largest(row_magnitudes).get();
         let uncertainty = gamma(roundings) * largest * (1.0 + gamma(n + 8)) + tiny(4 * n * n);
-        Symmetric { n, entries, uncertainty }
+        Symmetric { n, entries, uncertainty, size: largest }
+    }
+
+    /// Its largest absolute row sum, which bounds its 2-norm, up to rounding.
+    #[must_use]
+    pub fn size(&self) -> f64 {
+        self.size
     }
 
     /// Whether the matrix meant, minus `shift * I`, is certainly positive definite. `false` means: not shown.
@@ -74,16 +86,17 @@ impl Symmetric {
             self.exceeds_in(shift, &mut scratch)
         };
         // Gershgorin: every eigenvalue lies within `span` of zero.
-        let span = (0..n)
-            .map(|i| (0..n).map(|j| self.entries[i.min(j) * n + i.max(j)].abs()).sum::<f64>())
-            .fold(0.0, f64::max);
+        let row = |i: usize| (0..n).map(|j| self.entries[i.min(j) * n + i.max(j)].abs()).sum::<f64>();
+        let span = Upper::largest((0..n).map(row)).get();
         let diagonal = (0..n).map(|i| self.entries[i * n + i]).fold(f64::INFINITY, f64::min);
-        let (mut known, mut refuted) = (-2.0 * span - 1e-300, diagonal.min(span));
+        // Also where all entries vanish (an antisymmetric matrix), more than what underflow may cost.
+        let generous = 2.0 * span + 4.0 * self.uncertainty + LEAST_SHIFT;
+        let (mut known, mut refuted) = (-generous, diagonal.min(span));
         if !(known.is_finite() && test(known)) {
             return None;
         }
         for _ in 0..MOST_BISECTIONS {
-            if refuted - known <= tolerance * span {
+            if refuted - known <= tolerance * span + LEAST_SHIFT {
                 break;
             }
             let middle = 0.5 * (known + refuted);

@@ -21,7 +21,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::activation::{Activation, LogSumExp};
+use subdeq_map::Activation;
+
+use crate::activation::LogSumExp;
+use crate::bound::Upper;
 pub use required_shift::{Side, required_shift, required_shift_subtracted};
 pub use threshold::tanh_above_threshold;
 
@@ -67,7 +70,7 @@ impl StrongDegree {
     /// For bounds proved in this crate only: anyone else builds degrees by the [calculus](crate::calculus).
     pub(crate) fn proved(bound: f64) -> StrongDegree {
         debug_assert!(bound >= 0.0, "a degree is nonnegative, not {bound}");
-        StrongDegree(bound)
+        StrongDegree(Upper::new(bound).get())
     }
 
     /// The bound.
@@ -85,7 +88,7 @@ impl StrongDegree {
     /// `factor * degree`, rounded up.
     #[must_use]
     pub fn times(self, factor: f64) -> StrongDegree {
-        StrongDegree(product_up(self.0, factor.abs()))
+        StrongDegree((Upper::new(self.0) * Upper::new(factor.abs())).get())
     }
 
     /// The larger one.
@@ -97,8 +100,7 @@ impl StrongDegree {
     /// `self + other`, rounded up.
     #[must_use]
     pub fn plus(self, other: StrongDegree) -> StrongDegree {
-        let sum = self.0 + other.0;
-        StrongDegree(if self.0 == 0.0 || other.0 == 0.0 { sum } else { sum.next_up() })
+        StrongDegree((Upper::new(self.0) + Upper::new(other.0)).get())
     }
 }
 
@@ -113,17 +115,6 @@ impl WeakDegree {
 impl From<StrongDegree> for WeakDegree {
     fn from(strong: StrongDegree) -> WeakDegree {
         WeakDegree(strong.0)
-    }
-}
-
-/// Exact where a factor is 0 or 1, otherwise one number up.
-fn product_up(a: f64, b: f64) -> f64 {
-    if a == 0.0 || b == 0.0 {
-        0.0
-    } else if a == 1.0 || b == 1.0 {
-        a * b
-    } else {
-        (a * b).next_up()
     }
 }
 
@@ -147,7 +138,7 @@ pub enum NoDegree {
 /// The scalar function `h(u) = (s(u) + shift)^power`.
 ///
 /// ```
-/// use subdeq_theory::activation::Activation;
+/// use subdeq_map::Activation;
 /// use subdeq_theory::degree::{Domain, NoDegree, Nonlinearity};
 ///
 /// let h = Nonlinearity::shifted(Activation::Tanh, 1.2);
@@ -216,9 +207,22 @@ impl Nonlinearity {
         if attained { infimum + self.shift > 0.0 } else { infimum + self.shift >= 0.0 }
     }
 
+    /// Whether `h > 0` at every `u > 0`, whatever it is at zero.
+    #[must_use]
+    pub fn is_positive_beyond_zero(self) -> bool {
+        let at_zero = self.base_infimum(Domain::Nonnegative);
+        let rises = match self.activation {
+            // Constant beyond zero, or constant near it.
+            Activation::HardTanh { lo, hi } => lo <= 0.0 && hi > 0.0,
+            _ => true,
+        };
+        // Only the sign of the sum matters, and a rounded sum has the sign of the exact one.
+        if rises { at_zero + self.shift >= 0.0 } else { at_zero + self.shift > 0.0 }
+    }
+
     fn base_infimum(self, domain: Domain) -> f64 {
         match (domain, self.activation) {
-            (Domain::Reals, s) => s.range().lo,
+            (Domain::Reals, s) => s.range().0,
             // Rounded down: ln 2 / beta is not a floating point number.
             (_, Activation::Softplus { beta }) => (std::f64::consts::LN_2.next_down() / beta).next_down(),
             (_, s) => s.value(0.0),

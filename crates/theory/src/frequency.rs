@@ -10,11 +10,12 @@
 //! vector operation whatever the number of channels.
 
 use pulp::{Arch, Simd, WithSimd};
+use subdeq_map::{Conv, Padding};
 
+use crate::bound::Upper;
 use crate::cholesky::MOST_BISECTIONS;
 use crate::closing::two_norm;
 use crate::lu::add_transposed_product;
-use crate::operator::{Conv, LARGEST_SIDE, Padding};
 use crate::round::{gamma, tiny, vectorised};
 
 /// Frequencies handled together: as many as the widest vectors have lanes.
@@ -28,8 +29,8 @@ const TERM_ERROR: f64 = 2e-14;
 /// Half of the offsets other than zero in a 3x3 kernel, between two of its taps (or in a 5x5 kernel), and between two taps of
 /// a 5x5 kernel.
 const SMALLEST: usize = half_of_square(3);
-const MIDDLE: usize = half_of_square(LARGEST_SIDE);
-const MOST_OFFSETS: usize = half_of_square(2 * LARGEST_SIDE - 1);
+const MIDDLE: usize = half_of_square(Conv::LARGEST_SIDE);
+const MOST_OFFSETS: usize = half_of_square(2 * Conv::LARGEST_SIDE - 1);
 
 /// Half of the offsets in a square around zero, other than zero.
 const fn half_of_square(side: usize) -> usize {
@@ -404,9 +405,9 @@ impl<'a> Search<'a> {
 fn sums(conv: &Conv) -> (f64, f64) {
     let n = conv.channels();
     let sum = |o: usize, i: usize| conv.taps(o, i).iter().map(|t| t.abs()).sum::<f64>();
-    let rows = (0..n).map(|o| (0..n).map(|i| sum(o, i)).sum::<f64>()).fold(0.0, f64::max);
-    let columns = (0..n).map(|i| (0..n).map(|o| sum(o, i)).sum::<f64>()).fold(0.0, f64::max);
-    (rows, columns)
+    let rows = Upper::largest((0..n).map(|o| (0..n).map(|i| sum(o, i)).sum::<f64>()));
+    let columns = Upper::largest((0..n).map(|i| (0..n).map(|o| sum(o, i)).sum::<f64>()));
+    (rows.get(), columns.get())
 }
 
 /// What the hermitian part, times `weight`, is wrong by at most.
@@ -538,10 +539,10 @@ fn raise(search: &mut Search<'_>, mut failed: f64, span: f64, tolerance: f64) ->
 mod tests {
     use rand::{Rng, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+    use subdeq_map::Operator;
 
     use super::*;
     use crate::cholesky::Symmetric;
-    use crate::operator::Operator;
 
     /// Two to ten channels: whole blocks of four rows, with and without rows that are left over.
     fn random(padding: Padding, seed: u64) -> Operator {

@@ -57,15 +57,14 @@ pub(crate) fn propagate(layer: &Layer<'_>, max_steps: usize, settled: f64) -> Op
 
 #[cfg(test)]
 mod tests {
+    use subdeq_map::{Activation, Map, Operator};
+
     use super::*;
-    use crate::activation::Activation;
-    use crate::map::MapSpec;
-    use crate::operator::Operator;
     use crate::response::Inputs;
 
     #[test]
     fn shrinks_to_the_fixed_point_of_a_mild_layer_and_stalls_around_several() {
-        let map = MapSpec::single(Activation::Tanh, 1.2);
+        let map = Map::single(Activation::Tanh, 1.2).unwrap();
         let mild = Operator::dense(2, vec![0.3, -0.2, 0.1, 0.2]).unwrap();
         let zero = [0.0; 2];
         let layer = Layer::new(&map, &mild, Inputs::Exactly(&zero)).unwrap();
@@ -87,8 +86,8 @@ mod tests {
 
     #[test]
     fn an_unbounded_activation_has_no_box() {
-        let map = MapSpec::single(Activation::Relu, 1.2);
+        let map = Map::single(Activation::Relu, 1.2).unwrap();
         let w = Operator::dense(1, vec![0.5]).unwrap();
-        assert!(propagate(&Layer::new(&map, &w, Inputs::Unbounded).unwrap(), 5, 0.0).is_none());
+        assert!(propagate(&Layer::new(&map, &w, Inputs::Nonnegative).unwrap(), 5, 0.0).is_none());
     }
 }

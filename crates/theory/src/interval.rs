@@ -89,6 +89,12 @@ impl Interval {
         if self.contains(0.0) { 0.0 } else { self.lo.abs().min(self.hi.abs()) }
     }
 
+    /// Whether both ends are finite.
+    #[must_use]
+    pub fn is_bounded(self) -> bool {
+        self.lo.is_finite() && self.hi.is_finite()
+    }
+
     /// Whether `x` lies inside.
     #[must_use]
     pub fn contains(self, x: f64) -> bool {
@@ -218,13 +224,8 @@ impl Sub for Interval {
 impl Mul for Interval {
     type Output = Interval;
     fn mul(self, other: Interval) -> Interval {
-        // 0 * infinity is 0 here: the infinite end is a bound, not a value that is taken.
-        corners(
-            self,
-            other,
-            |a, b| if a == 0.0 || b == 0.0 { 0.0 } else { a * b },
-            |a, b| a == 0.0 || b == 0.0,
-        )
+        // 0 * infinity is not a number, and then everything: what is unbounded may also be undefined.
+        corners(self, other, |a, b| a * b, |a, b| a == 0.0 || b == 0.0)
     }
 }
 

@@ -2,10 +2,10 @@
 //! inverse of `I - J`, the ball `|z - m| <= r` (sup norm) contains exactly one zero of `z - G(z)` if
 //! `||C (m - G(m))|| + ||I - C (I - J)|| r < r` for all Jacobians over the ball.
 
+use crate::bound::Upper;
 use crate::interval::Interval;
 use crate::lu::{determinant_sign, inverse, residual};
 use crate::model::Model;
-use crate::round::gamma;
 
 /// A ball with exactly one fixed point in it.
 #[derive(Clone, Debug)]
@@ -24,43 +24,42 @@ pub(crate) fn verify(model: &Model<'_>, point: &[f64]) -> Option<Verified> {
         return None;
     }
     let here: Vec<Interval> = point.iter().map(|&x| Interval::point(x)).collect();
-    let image = model.enclose(&here);
-    let defects: Vec<f64> =
-        image.iter().zip(point).map(|(g, &x)| (Interval::point(x) - *g).magnitude()).collect();
-    let c = inverse(&model.one_minus_jacobian(&here).centre, n)?;
-    let alpha = c
-        .chunks_exact(n)
-        .map(|row| row.iter().zip(&defects).map(|(c, d)| c.abs() * d).sum::<f64>())
-        .fold(0.0, f64::max)
-        * (1.0 + gamma(n + 4));
-    if !alpha.is_finite() {
-        return None;
-    }
-    let radius = RADII
-        .into_iter()
-        .find(|&r| r > alpha && alpha + spread(model, point, r, &c) * r < r * (1.0 - 1e-9))?;
+    let image = model.enclose(&here)?;
+    let defects: Vec<Upper> =
+        image.iter().zip(point).map(|(g, &x)| Upper::new((Interval::point(x) - *g).magnitude())).collect();
+    let c = inverse(&model.one_minus_jacobian(&here)?.centre, n)?;
+    let alpha = largest_row(&c, &defects);
+    let radius = RADII.into_iter().find(|&r| {
+        // Only where alpha alone does not rule the ball out is its Jacobian worth the work.
+        alpha.get() < r
+            && spread(model, point, r, &c)
+                .is_some_and(|spread| (alpha + spread * Upper::new(r)).get() < r * (1.0 - 1e-9))
+    })?;
     Some(Verified { point: point.to_vec(), radius })
 }
 
 /// `||I - C (I - J)||` over the ball.
-fn spread(model: &Model<'_>, point: &[f64], radius: f64, c: &[f64]) -> f64 {
+fn spread(model: &Model<'_>, point: &[f64], radius: f64, c: &[f64]) -> Option<Upper> {
     let n = point.len();
     let on: Vec<Interval> =
         point.iter().map(|&x| Interval::new((x - radius).next_down(), (x + radius).next_up())).collect();
-    let ball = model.one_minus_jacobian(&on);
-    let radii: Vec<f64> = ball.radius.chunks_exact(n).map(|row| row.iter().sum::<f64>()).collect();
-    let inexact = c
-        .chunks_exact(n)
-        .map(|row| row.iter().zip(&radii).map(|(c, r)| c.abs() * r).sum::<f64>())
-        .fold(0.0, |top: f64, x| if x <= top { top } else { x });
-    (residual(c, &ball.centre, n) + inexact * (1.0 + gamma(2 * n + 8))).next_up()
+    let ball = model.one_minus_jacobian(&on)?;
+    let radii: Vec<Upper> =
+        ball.radius.chunks_exact(n).map(|row| row.iter().map(|&r| Upper::new(r)).sum()).collect();
+    Some(residual(c, &ball.centre, n) + largest_row(c, &radii))
+}
+
+/// The largest entry of `|C| x`.
+fn largest_row(c: &[f64], x: &[Upper]) -> Upper {
+    let row = |row: &[f64]| row.iter().zip(x).map(|(c, &x)| Upper::new(c.abs()) * x).sum();
+    c.chunks_exact(x.len()).map(row).fold(Upper::ZERO, Upper::max)
 }
 
 /// Whether `det(I - J) < 0` at the verified fixed point: its index is then -1. (All Jacobians over the ball are nonsingular,
 /// so their determinants have one sign; that of one of them is proved.)
 pub(crate) fn has_negative_index(model: &Model<'_>, found: &Verified) -> bool {
     let here: Vec<Interval> = found.point.iter().map(|&x| Interval::point(x)).collect();
-    let ball = model.one_minus_jacobian(&here);
+    let Some(ball) = model.one_minus_jacobian(&here) else { return false };
     // The centre lies in the set of Jacobians over the ball, up to a rounding that the strict inequality above covers.
     determinant_sign(&ball.centre, model.len()) == Some(-1.0)
 }

@@ -5,15 +5,22 @@
 //! refuted (with the fixed points) or unproven, as data that can be checked again from the weights alone.
 //!
 //! ```
-//! use subdeq_theory::{certify::Certifier, map::{Layout, MapSpec}, operator::Operator};
+//! use subdeq_map::{Layout, Map, Operator};
+//! use subdeq_theory::{certificate::Scope, certify::Certifier};
 //!
 //! let weights = Operator::dense(2, vec![1.0, -1.0, -1.0, 1.0])?;
-//! let published = MapSpec::named("subdeq-tanh", Layout::Dense)?;
-//! let sound = MapSpec::named("split-sign", Layout::Dense)?;
-//! assert!(Certifier::new().all_inputs(&published, &weights)?.verdict.is_refuted());
-//! assert!(Certifier::new().all_inputs(&sound, &weights)?.verdict.is_proven());
+//! let published = Map::named("subdeq-tanh", Layout::Dense)?;
+//! let sound = Map::named("split-sign", Layout::Dense)?;
+//! let inputs = Scope::NonnegativeInputs;
+//! assert!(Certifier::new().certify(&published, &weights, &inputs)?.verdict.is_refuted());
+//! assert!(Certifier::new().certify(&sound, &weights, &inputs)?.verdict.is_proven());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A verdict is about three sets and names them: the inputs `Y` it holds for ([`Scope`](certificate::Scope)), the states `Z` among
+//! which the fixed point is the only one and the starts `S` from which plain iteration reaches it
+//! ([`States`](certificate::States)). No verdict leaves [`Certifier`](certify::Certifier) that an independent
+//! [check](certificate::Certificate::recheck) refuses.
 //!
 //! The theory is in [`theorems`]; numbers that a verdict depends on are rounded outward.
 #![forbid(unsafe_code)]
@@ -21,6 +28,8 @@
 #![allow(clippy::neg_cmp_op_on_partial_ord)]
 
 pub mod activation;
+mod balance;
+pub mod bound;
 pub mod bounds;
 pub mod by_form;
 pub mod calculus;
@@ -34,7 +43,6 @@ mod ibp;
 pub mod interval;
 mod krawczyk;
 mod lu;
-pub mod map;
 pub mod metric;
 mod model;
 pub mod monotone;

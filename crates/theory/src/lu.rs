@@ -1,5 +1,6 @@
 //! Matrix products, approximate inverses by Gaussian elimination, rigorous bounds of how good they are, and the sign of a determinant.
 
+use crate::bound::Upper;
 use crate::round::{dot, gamma, tiny, vectorised};
 
 /// An approximate inverse of the `n x n` matrix `a` (Gauss and Jordan with partial pivoting); `None` where a pivot
@@ -142,21 +143,19 @@ fn add_gram(m: &[f64], n: usize, out: &mut [f64]) {
 
 /// An upper bound of `||I - C A||` in the norm of largest absolute row sums.
 #[must_use]
-pub(crate) fn residual(c: &[f64], a: &[f64], n: usize) -> f64 {
+pub(crate) fn residual(c: &[f64], a: &[f64], n: usize) -> Upper {
     let ca = product(c, a, n);
     let a_sums: Vec<f64> = a.chunks_exact(n).map(|row| row.iter().map(|x| x.abs()).sum::<f64>()).collect();
-    let mut largest = 0.0f64;
+    let mut largest = Upper::ZERO;
     for (i, row) in ca.chunks_exact(n).enumerate() {
         let off: f64 = row.iter().enumerate().map(|(j, x)| (x - f64::from(i == j)).abs()).sum();
         // sum_j (|C||A|)_ij = sum_k |C_ik| (row sum k of |A|).
         let magnitude: f64 = c[i * n..][..n].iter().zip(&a_sums).map(|(c, s)| c.abs() * s).sum();
         let bound = (off * (1.0 + gamma(n + 4)) + gamma(n + 2) * magnitude * (1.0 + gamma(2 * n + 4)))
             + tiny(2 * n * n);
-        if !(bound <= largest) {
-            largest = bound;
-        }
+        largest = largest.max(Upper::new(bound.next_up().next_up()));
     }
-    largest.next_up().next_up()
+    largest
 }
 
 /// The sign of `det A`, proved, or `None`: `A` is compared with the product of two triangular matrices whose determinant
@@ -179,10 +178,23 @@ pub(crate) fn determinant_sign(a: &[f64], n: usize) -> Option<f64> {
     let x = product(&upper_inv, &lower_inv, n);
     let abs = |m: &[f64]| m.iter().map(|v| v.abs()).collect::<Vec<f64>>();
     let magnitudes = product(&abs(&upper_inv), &abs(&lower_inv), n);
-    let row_norm =
-        |m: &[f64]| m.chunks_exact(n).map(|r| r.iter().map(|x| x.abs()).sum::<f64>()).fold(0.0, f64::max);
-    let inexact = gamma(n + 2) * row_norm(&magnitudes) * row_norm(&permuted) * (1.0 + gamma(4 * n + 8));
-    (residual(&x, &permuted, n) + inexact + tiny(n * n) < 1.0 - 1e-10).then_some(sign)
+    let inexact = gamma(n + 2) * row_norm(&magnitudes, n).get() * row_norm(&permuted, n).get();
+    let inexact = Upper::new(inexact * (1.0 + gamma(4 * n + 8)) + tiny(n * n));
+    ((residual(&x, &permuted, n) + inexact).get() < 1.0 - 1e-10).then_some(sign)
+}
+
+/// `det A` in plain floating point.
+#[must_use]
+pub(crate) fn determinant(a: &[f64], n: usize) -> f64 {
+    let Some((lu, _, swaps)) = factorise(a, n) else { return 0.0 };
+    let product: f64 = (0..n).map(|i| lu[i * n + i]).product();
+    if swaps % 2 == 0 { product } else { -product }
+}
+
+/// The largest absolute row sum, up to rounding.
+#[must_use]
+pub(crate) fn row_norm(m: &[f64], n: usize) -> Upper {
+    Upper::largest(m.chunks_exact(n).map(|row| row.iter().map(|x| x.abs()).sum::<f64>()))
 }
 
 /// `P A = L U` in one matrix (unit diagonal of `L` left out), the row order, and the number of swaps.
@@ -255,7 +267,7 @@ mod tests {
         for n in [1, 2, 7, 60] {
             let a: Vec<f64> = (0..n * n).map(|_| rng.random_range(-1.0..1.0)).collect();
             let c = inverse(&a, n).unwrap();
-            assert!(residual(&c, &a, n) < 1e-8);
+            assert!(residual(&c, &a, n).get() < 1e-8);
         }
         assert!(inverse(&[1.0, 2.0, 2.0, 4.0], 2).is_none());
     }

@@ -8,6 +8,7 @@ pub use hilbert::hilbert;
 pub use thompson::thompson;
 pub use weighted_sup::weighted_sup;
 
+use crate::bound::Upper;
 use crate::certificate::Metric;
 
 impl Metric {
@@ -33,7 +34,7 @@ fn weighted_two_norm(x: &[f64], y: &[f64], t: &[f64]) -> f64 {
     assert_eq!(x.len(), y.len(), "a distance is between vectors of equal length");
     let weight = |i: usize| if t.is_empty() { 1.0 } else { t[i / entries_per_weight(x.len(), t.len())] };
     let square = |(i, (a, b)): (usize, (&f64, &f64))| (weight(i) * (a - b)).powi(2);
-    x.iter().zip(y).enumerate().map(square).sum::<f64>().sqrt()
+    Upper::new(x.iter().zip(y).enumerate().map(square).sum::<f64>().sqrt()).get()
 }
 
 /// How many neighbouring entries share one weight.

@@ -1,9 +1,11 @@
 //! The complete map for one input, normalisation included, with its Jacobian in floating point and as an enclosure:
 //! what Newton's method and its interval version need.
 
+use subdeq_map::{Normalisation, PNorm};
+
+use crate::bound::Upper;
 use crate::interval::Interval;
-use crate::map::{Groups, Normalisation, PNorm};
-use crate::operator::Operator;
+use crate::operator::Products;
 use crate::response::Layer;
 use crate::round::centre_radius;
 
@@ -21,29 +23,6 @@ pub(crate) struct Ball {
     pub(crate) radius: Vec<f64>,
 }
 
-/// Which entries each group consists of.
-pub(crate) fn members(groups: Groups, operator: &Operator) -> Vec<Vec<usize>> {
-    let n = operator.len();
-    let strided = |count: usize| (0..count).map(|g| (g..n).step_by(count).collect()).collect();
-    match (groups, operator) {
-        (Groups::AlongHeight, Operator::Conv(conv)) => {
-            let (h, w) = (conv.height(), conv.width());
-            (0..conv.channels() * w)
-                .map(|g| (0..h).map(|row| (g / w) * h * w + row * w + g % w).collect())
-                .collect()
-        }
-        (Groups::GraphColumns, Operator::Graph(graph)) => strided(graph.columns()),
-        (Groups::GraphRows, Operator::Graph(graph)) => consecutive(n, graph.columns()),
-        (Groups::Blocks { size }, _) => consecutive(n, size.max(1)),
-        // A vector, or groups that this operator does not have: one group is what the map then means.
-        _ => vec![(0..n).collect()],
-    }
-}
-
-fn consecutive(n: usize, size: usize) -> Vec<Vec<usize>> {
-    (0..n).step_by(size).map(|start| (start..(start + size).min(n)).collect()).collect()
-}
-
 impl<'a> Model<'a> {
     pub(crate) fn new(
         layer: &'a Layer<'a>,
@@ -51,7 +30,10 @@ impl<'a> Model<'a> {
         limit: usize,
     ) -> Option<Model<'a>> {
         let matrix = layer.operator.to_dense(limit)?;
-        let norm = normalisation.map(|norm| (norm.p, members(norm.groups, layer.operator)));
+        let norm = match normalisation {
+            Some(norm) => Some((norm.p, norm.groups.members(layer.operator).ok()?)),
+            None => None,
+        };
         Some(Model { layer, matrix, norm })
     }
 
@@ -76,44 +58,42 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// `{G(x) : x in on}`, rounded outward.
-    pub(crate) fn enclose(&self, on: &[Interval]) -> Vec<Interval> {
-        let f = self.unnormalised(on).0;
-        match &self.norm {
-            None => f,
-            Some((p, groups)) => {
-                let mut out = f.clone();
-                for group in groups {
-                    let (norm, _) = norm_and_gradient(*p, group, &f);
-                    group.iter().for_each(|&i| out[i] = f[i] / norm);
-                }
-                out
-            }
+    /// `{G(x) : x in on}`, rounded outward; `None` where it is not certainly defined and bounded.
+    pub(crate) fn enclose(&self, on: &[Interval]) -> Option<Vec<Interval>> {
+        let f = self.unnormalised(on)?.0;
+        let Some((p, groups)) = &self.norm else { return Some(f) };
+        let mut out = f.clone();
+        for group in groups {
+            let (norm, _) = norm_and_gradient(*p, group, &f)?;
+            group.iter().for_each(|&i| out[i] = f[i] / norm);
         }
+        Some(out)
     }
 
-    /// `F` and its preactivations over a box.
-    fn unnormalised(&self, on: &[Interval]) -> (Vec<Interval>, Vec<Interval>) {
+    /// `F` and its preactivations over a box; `None` where `F` is not certainly defined and bounded.
+    fn unnormalised(&self, on: &[Interval]) -> Option<(Vec<Interval>, Vec<Interval>)> {
         let (lower, upper): (Vec<f64>, Vec<f64>) = on.iter().map(|x| (x.lo, x.hi)).unzip();
         let (u_lower, u_upper) = self.layer.operator.enclose(&lower, &upper);
         let u: Vec<Interval> =
             (0..on.len()).map(|i| Interval::new(u_lower[i], u_upper[i]) + self.layer.inner.at(i)).collect();
-        let f = (0..on.len()).map(|i| self.layer.response.enclose(u[i]) + self.layer.outer.at(i)).collect();
-        (f, u)
+        let f: Vec<Interval> =
+            (0..on.len()).map(|i| self.layer.response.enclose(u[i]) + self.layer.outer.at(i)).collect();
+        f.iter().all(|f| f.is_bounded()).then_some((f, u))
     }
 
-    /// `I - J` over a box.
-    pub(crate) fn one_minus_jacobian(&self, on: &[Interval]) -> Ball {
+    /// `I - J` over a box; `None` where `J` is not certainly defined and bounded there.
+    pub(crate) fn one_minus_jacobian(&self, on: &[Interval]) -> Option<Ball> {
         let n = self.len();
-        let (f, u) = self.unnormalised(on);
+        let (f, u) = self.unnormalised(on)?;
         let mut j: Vec<Interval> = Vec::with_capacity(n * n);
         for (&u, row) in u.iter().zip(self.matrix.chunks_exact(n)) {
-            let slope = self.layer.response.slope(u);
+            // Bounded also where the weights of the row are zero: zero times an unknown slope is unknown.
+            let slope = Some(self.layer.response.slope(u)).filter(|slope| slope.is_bounded())?;
             j.extend(row.iter().map(|&w| slope * Interval::point(w)));
         }
         if let Some((p, groups)) = &self.norm {
             for group in groups {
-                normalise_rows(*p, group, &f, &mut j, n);
+                normalise_rows(*p, group, &f, &mut j, n)?;
             }
         }
         let (centre, radius) = j
@@ -125,16 +105,19 @@ impl<'a> Model<'a> {
                 centre_radius(difference.lo, difference.hi)
             })
             .unzip();
-        Ball { centre, radius }
+        Some(Ball { centre, radius })
     }
 }
 
-/// The norm of a group of positive numbers and its gradient, enclosed.
-fn norm_and_gradient(p: PNorm, group: &[usize], f: &[Interval]) -> (Interval, Vec<Interval>) {
-    match p {
+/// The norm of a group of positive numbers and its gradient, enclosed; `None` unless all are certainly positive.
+fn norm_and_gradient(p: PNorm, group: &[usize], f: &[Interval]) -> Option<(Interval, Vec<Interval>)> {
+    if !group.iter().all(|&i| f[i].lo > 0.0) {
+        return None;
+    }
+    Some(match p {
         PNorm::Inf => {
-            let lo = group.iter().map(|&i| f[i].lo).fold(f64::NEG_INFINITY, f64::max);
-            let hi = group.iter().map(|&i| f[i].hi).fold(f64::NEG_INFINITY, f64::max);
+            let lo = Upper::largest(group.iter().map(|&i| f[i].lo)).get();
+            let hi = Upper::largest(group.iter().map(|&i| f[i].hi)).get();
             let leaders: Vec<bool> = group.iter().map(|&i| f[i].hi >= lo).collect();
             let alone = leaders.iter().filter(|&&l| l).count() == 1;
             let gradient = leaders.iter().map(|&leads| match (leads, alone) {
@@ -153,12 +136,12 @@ fn norm_and_gradient(p: PNorm, group: &[usize], f: &[Interval]) -> (Interval, Ve
             let gradient = group.iter().map(|&i| (f[i] / norm).powf(p - 1.0)).collect();
             (norm, gradient)
         }
-    }
+    })
 }
 
 /// `J_ij <- (J_ij - G_i sum_k g_k J_kj) / norm` for the rows of a group with norm gradient `g`.
-fn normalise_rows(p: PNorm, group: &[usize], f: &[Interval], j: &mut [Interval], n: usize) {
-    let (norm, gradient) = norm_and_gradient(p, group, f);
+fn normalise_rows(p: PNorm, group: &[usize], f: &[Interval], j: &mut [Interval], n: usize) -> Option<()> {
+    let (norm, gradient) = norm_and_gradient(p, group, f)?;
     for column in 0..n {
         let drift = group
             .iter()
@@ -169,4 +152,5 @@ fn normalise_rows(p: PNorm, group: &[usize], f: &[Interval], j: &mut [Interval],
             j[i * n + column] = (j[i * n + column] - (f[i] / norm) * drift) / norm;
         }
     }
+    Some(())
 }

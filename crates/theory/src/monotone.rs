@@ -4,12 +4,14 @@
 //! With `M = I - W` and the step `t`, the factor `k = ||(I - tM)(I + tM)^-1||_2` satisfies `k^2 = (1 - q)/(1 + q)`, where `q` is the
 //! largest number with `t (M + M^T) - q (I + t^2 M^T M) >= 0`: one definiteness test per candidate `q`, and no inverse.
 
-use crate::activation::Activation;
+use subdeq_map::{Activation, Conv, Operator, OperatorError};
+
+use crate::balance;
 use crate::certificate::{Attempt, Evidence, Theorem};
 use crate::cholesky::{MOST_BISECTIONS, Symmetric};
+use crate::closing::diagonal_stability::recheck_slack;
 use crate::frequency;
 use crate::lu::gram;
-use crate::operator::{Conv, Operator, OperatorError};
 use crate::round::gamma;
 
 /// Relative accuracy of margins and factors.
@@ -18,58 +20,89 @@ const TOLERANCE: f64 = 1e-6;
 const LIMIT: usize = 1024;
 
 /// A proved margin with the operator splitting that uses it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Splitting {
-    /// `m` with `sym(W) <= (1 - m) I`, rounded down.
+    /// Diagonal of the scaling `T` in whose norm the rest holds, one per entry or per channel; empty for the identity.
+    pub weights: Vec<f64>,
+    /// `m` with `sym(T W T^-1) <= (1 - m) I`, rounded down.
     pub margin: f64,
-    /// `||I - W||_2`, rounded up.
+    /// `||I - W||_2` in the weighted norm, rounded up.
     pub lipschitz: f64,
     /// The step `t` that (nearly) minimises the factor.
     pub step: f64,
-    /// `||(I - t(I-W))(I + t(I-W))^-1||_2`, rounded up.
+    /// `||(I - t(I-W))(I + t(I-W))^-1||_2` in the weighted norm, rounded up.
     pub factor: f64,
 }
 
 impl From<Splitting> for Evidence {
     fn from(s: Splitting) -> Evidence {
-        Evidence::Splitting { margin: s.margin, lipschitz: s.lipschitz, step: s.step, factor: s.factor }
+        let Splitting { weights, margin, lipschitz, step, factor } = s;
+        Evidence::Splitting { weights, margin, lipschitz, step, factor }
     }
 }
 
 impl Splitting {
-    /// Certifies a margin of at least `margin` (any above zero if that is 0) and finds the best step.
+    /// Certifies a margin of at least `margin` (any above zero if that is 0) and finds the best step: with the weights as they
+    /// are, or else in a diagonal scaling of them.
     ///
     /// ```
-    /// use subdeq_theory::{activation::Activation, monotone::Splitting, operator::Operator};
+    /// use subdeq_map::{Activation, Operator};
+    /// use subdeq_theory::monotone::Splitting;
     /// let w = Operator::dense(2, vec![-3.0, 8.0, -8.0, 0.5])?;
     /// let splitting = Splitting::certify(&w, Activation::Relu, 0.4).expect("sym(W) <= 0.5 I");
-    /// assert!((splitting.margin - 0.5).abs() < 1e-4 && splitting.factor < 1.0);
+    /// assert!((splitting.margin - 0.5).abs() < 1e-4 && splitting.factor < 1.0 && splitting.weights.is_empty());
+    /// // sym(W) has the eigenvalue 1.45, but only because the second unit is counted in another unit of measure.
+    /// let uneven = Operator::dense(2, vec![-0.5, 4.0, 0.1, -0.5])?;
+    /// let splitting = Splitting::certify(&uneven, Activation::Relu, 0.0).expect("monotone once scaled");
+    /// assert!(!splitting.weights.is_empty());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// The [`Attempt`] says what the weights or the activation lack.
     pub fn certify(weights: &Operator, s: Activation, margin: f64) -> Result<Splitting, Attempt> {
-        let failed = |outcome: &str, value: f64| Attempt::new(Theorem::Monotone.to_string(), outcome, value);
         if !s.slopes_in_unit_interval() {
             return Err(failed("the activation has slopes outside [0, 1]", s.steepest_slope()));
         }
+        Splitting::of(weights, margin).or_else(|attempt| {
+            let t = balance::weights(weights).ok_or_else(|| attempt.clone())?;
+            let scaled = balance::scaled(weights, &t).ok_or_else(|| attempt.clone())?;
+            Splitting::of(&scaled, margin).map(|found| Splitting { weights: t, ..found }).map_err(|_| attempt)
+        })
+    }
+
+    /// Without a scaling.
+    fn of(weights: &Operator, margin: f64) -> Result<Splitting, Attempt> {
         let form = QuadraticForm::of(weights)
             .ok_or_else(|| failed("too large for a dense factorisation", weights.len() as f64))?;
         let found = 1.0 - form.largest_symmetric_eigenvalue();
         if !(found > 0.0 && found >= margin) {
             return Err(failed("the margin is too small", found));
         }
-        // A little below what was shown, for re-checks with other roundings.
-        let margin = found - TOLERANCE * found.min(1.0);
         let lipschitz = form.lipschitz();
+        // A little below what was shown, for re-checks with other roundings.
+        let slack = recheck_slack(form.len(), 1.0 + lipschitz);
+        let margin = found - (TOLERANCE * found.min(1.0)).max(slack);
+        if !(margin > 0.0) {
+            return Err(failed("the margin is too small to be certain of", found));
+        }
         let step = form.best_step(margin, lipschitz);
         let q = form
             .largest_q(step, margin, lipschitz)
             .ok_or_else(|| failed("no splitting factor below 1", 1.0))?;
+        // The form whose definiteness shows q is this large.
+        let size = 2.0 * step * (1.0 + lipschitz) + q * (1.0 + (step * lipschitz).powi(2));
+        let q = q - recheck_slack(form.len(), size);
         let factor = ((1.0 - q) / (1.0 + q)).sqrt().next_up().next_up();
-        Ok(Splitting { margin, lipschitz, step, factor })
+        if !(q > 0.0 && factor < 1.0) {
+            return Err(failed("no splitting factor below 1", factor));
+        }
+        Ok(Splitting { weights: Vec::new(), margin, lipschitz, step, factor })
     }
+}
+
+fn failed(outcome: &str, value: f64) -> Attempt {
+    Attempt::new(Theorem::Monotone.to_string(), outcome, value)
 }
 
 /// `diagonal I + skew (W + W^T) - weight W^T W` of either kind of operator.
@@ -137,7 +170,16 @@ impl<'a> QuadraticForm<'a> {
                 low = middle;
             }
         }
-        high
+        // A little above, for re-checks with other roundings.
+        high * (1.0 + TOLERANCE)
+    }
+
+    /// Unknowns of the matrix that is factorised: all of them, or the channels (as real and imaginary parts).
+    fn len(&self) -> usize {
+        match self {
+            QuadraticForm::Conv { conv, .. } => 2 * conv.channels(),
+            QuadraticForm::Dense { n, .. } => *n,
+        }
     }
 
     /// Whether `t (M + M^T) - q (I + t^2 M^T M)` is certainly positive definite.
@@ -228,7 +270,8 @@ pub fn from_factors(n: usize, margin: f64, a: &[f64], b: &[f64]) -> Result<Opera
 /// is shifted). Returns `W` and the shift.
 ///
 /// ```
-/// use subdeq_theory::{activation::Activation, monotone, operator::Operator};
+/// use subdeq_map::{Activation, Operator};
+/// use subdeq_theory::monotone;
 /// let v = Operator::dense(2, vec![4.0, 1.0, -7.0, 2.0])?;
 /// let (w, shift) = monotone::shifted(&v, 0.1)?;
 /// assert!(shift > 0.0);

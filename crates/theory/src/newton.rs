@@ -1,5 +1,6 @@
 //! Newton's method for fixed points, in plain floating point: good approximations for others to verify.
 
+use crate::bound::Upper;
 use crate::interval::Interval;
 use crate::lu::{inverse, matvec};
 use crate::model::Model;
@@ -19,7 +20,7 @@ pub(crate) fn polish(layer: &Layer<'_>, z: &mut Vec<f64>) {
 pub(crate) fn residual(model: &Model<'_>, z: &[f64]) -> f64 {
     let mut image = vec![0.0; z.len()];
     model.apply(z, &mut image);
-    image.iter().zip(z).map(|(g, z)| (g - z).abs()).fold(0.0, |top: f64, x| if x <= top { top } else { x })
+    Upper::largest(image.iter().zip(z).map(|(g, z)| (g - z).abs())).get()
 }
 
 /// At most `steps` Newton steps, each kept only if the residual shrinks; returns the residual.
@@ -32,7 +33,7 @@ pub(crate) fn refine(model: &Model<'_>, z: &mut Vec<f64>, steps: usize) -> f64 {
             break;
         }
         let here: Vec<Interval> = z.iter().map(|&x| Interval::point(x)).collect();
-        let Some(c) = inverse(&model.one_minus_jacobian(&here).centre, n) else { break };
+        let Some(c) = model.one_minus_jacobian(&here).and_then(|ball| inverse(&ball.centre, n)) else { break };
         model.apply(z, &mut image);
         image.iter_mut().zip(z.iter()).for_each(|(g, z)| *g -= z);
         matvec(&c, &image, &mut step);

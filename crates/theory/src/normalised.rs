@@ -1,13 +1,14 @@
 //! Normalised maps `F / norm(F)` for given inputs: boxes of normalised vectors, then Theorem 4 (one vector, or groups that
 //! do not interact: `kappa`; interacting groups: twice the strong degree on the box).
 
+use subdeq_map::{Normalisation, PNorm};
+
+use crate::bound::Upper;
 use crate::certificate::{Attempt, Theorem};
 use crate::certify::stated;
 use crate::closing::log_jacobian;
 use crate::ibp;
 use crate::interval::Interval;
-use crate::map::{Normalisation, PNorm};
-use crate::model::members;
 use crate::operator::BoxProduct;
 use crate::response::Layer;
 
@@ -24,12 +25,13 @@ pub(crate) fn prove(
     norm: Normalisation,
     tried: &mut Vec<Attempt>,
 ) -> Option<(Theorem, f64, usize)> {
-    let theorem = if norm.interacting { Theorem::NormalisedInteracting } else { Theorem::NormalisedGeneral };
-    let Some(found) = propagate(layer, norm, ibp::MAX_STEPS) else {
+    let interact = norm.groups.interact(layer.operator);
+    let theorem = if interact { Theorem::NormalisedInteracting } else { Theorem::NormalisedGeneral };
+    let Some((found, groups)) = propagate(layer, norm, ibp::MAX_STEPS) else {
         tried.push(Attempt::new(theorem.to_string(), "the map is not bounded and positive", f64::NAN));
         return None;
     };
-    let kappa = factor(layer, norm, &found);
+    let kappa = factor(layer, interact.then_some(&groups), &found);
     let Some(factor) = stated(kappa) else {
         tried.push(Attempt::new(theorem.to_string(), "the factor is not below 1", kappa));
         return None;
@@ -38,19 +40,22 @@ pub(crate) fn prove(
 }
 
 /// `max P + max N`, or `2 max c` for interacting groups.
-fn factor(layer: &Layer<'_>, norm: Normalisation, on: &NormalisedBox) -> f64 {
-    let (mut positive, mut negative, mut absolute) = (0.0f64, 0.0f64, 0.0f64);
-    for (i, drive) in log_jacobian::drives(layer, &on.lower, &on.upper).into_iter().enumerate() {
-        let row = log_jacobian::row_sums(layer, i, drive);
-        positive = positive.max(row.positive);
-        negative = negative.max(row.negative);
-        absolute = absolute.max(row.absolute);
+fn factor(layer: &Layer<'_>, interacting: Option<&Vec<Vec<usize>>>, on: &NormalisedBox) -> f64 {
+    let drives = log_jacobian::drives(layer, &on.lower, &on.upper);
+    let rows = drives.into_iter().enumerate().map(|(i, drive)| log_jacobian::row_sums(layer, i, drive));
+    let largest = rows.fold(log_jacobian::RowSums::ZERO, log_jacobian::RowSums::max);
+    match interacting {
+        Some(_) => (Upper::new(2.0) * largest.absolute).get(),
+        None => (largest.positive + largest.negative).get(),
     }
-    if norm.interacting { 2.0 * absolute } else { (positive + negative).next_up() }
 }
 
-fn propagate(layer: &Layer<'_>, norm: Normalisation, max_steps: usize) -> Option<NormalisedBox> {
-    let groups = members(norm.groups, layer.operator);
+fn propagate(
+    layer: &Layer<'_>,
+    norm: Normalisation,
+    max_steps: usize,
+) -> Option<(NormalisedBox, Vec<Vec<usize>>)> {
+    let groups = norm.groups.members(layer.operator).ok()?;
     let (lower, upper) = layer.image_of_everything()?;
     if !lower.iter().all(|l| *l > 0.0) {
         return None;
@@ -85,7 +90,7 @@ fn propagate(layer: &Layer<'_>, norm: Normalisation, max_steps: usize) -> Option
             state.upper[i] = state.upper[i].min(x.hi).max(state.lower[i]);
         }
     }
-    Some(state)
+    Some((state, groups))
 }
 
 /// The hull of `{f / norm(f)}` over a box of positive vectors: entry `i` increases in `f_i` and decreases in all others.
@@ -97,7 +102,7 @@ fn normalise(p: PNorm, groups: &[Vec<usize>], f: &[Interval]) -> Vec<Interval> {
             let norm = |own: f64, end: fn(Interval) -> f64| -> Interval {
                 let values = others().map(end).chain([own]);
                 match p {
-                    PNorm::Inf => Interval::point(values.fold(0.0, f64::max)),
+                    PNorm::Inf => Interval::point(Upper::largest(values).get()),
                     PNorm::Finite(p) => values
                         .map(|x| Interval::point(x).powf(p))
                         .fold(Interval::point(0.0), |sum, x| sum + x)
@@ -114,16 +119,15 @@ fn normalise(p: PNorm, groups: &[Vec<usize>], f: &[Interval]) -> Vec<Interval> {
 
 #[cfg(test)]
 mod tests {
+    use subdeq_map::{Activation, Groups, Map, Operator};
+
     use super::*;
-    use crate::activation::Activation;
-    use crate::map::{Groups, MapSpec};
-    use crate::operator::Operator;
     use crate::response::Inputs;
 
     #[test]
     fn mild_signed_weights_are_proved_and_strong_ones_are_not() {
-        let norm = Normalisation::new(PNorm::Inf, Groups::WholeVector);
-        let map = MapSpec { normalisation: Some(norm), ..MapSpec::single(Activation::Tanh, 1.603) };
+        let norm = Normalisation { p: PNorm::Inf, groups: Groups::WholeVector };
+        let map = Map::single(Activation::Tanh, 1.603).unwrap().normalised(norm.p, norm.groups).unwrap();
         let y = [0.0; 2];
         let mut tried = Vec::new();
         let mut prove_scaled = |c: f64| {

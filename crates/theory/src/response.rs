@@ -1,10 +1,12 @@
 //! A layer of the form `F(z) = phi(W z + y') + y''`, entry by entry `phi(u) = (s(u) + shift)^power`: what the closing
 //! tests, the boxes and the search for several fixed points see of a map.
 
-use crate::activation::Activation;
-use crate::interval::{Interval, LIBM_ULPS, down_by};
-use crate::map::{Form, Injection, MapSpec};
-use crate::operator::Operator;
+use subdeq_map::{Activation, Form, Injection, Map, Operator};
+
+use crate::activation::Enclosure;
+use crate::certificate::Scope;
+use crate::interval::Interval;
+use crate::operator::Products;
 
 /// The scalar response `phi(u) = (s(u) + shift)^power`.
 #[derive(Clone, Copy, Debug)]
@@ -16,11 +18,11 @@ pub(crate) struct Response {
 
 impl Response {
     /// The response of a map whose weights enter as `s(W z)`; `None` for the other forms.
-    pub(crate) fn of(map: &MapSpec) -> Option<Response> {
-        matches!(map.form, Form::Single | Form::Monotone { .. }).then_some(Response {
-            activation: map.activation,
-            shift: map.shift,
-            power: map.power,
+    pub(crate) fn of(map: &Map) -> Option<Response> {
+        (map.form() == Form::Single).then_some(Response {
+            activation: map.activation(),
+            shift: map.shift(),
+            power: map.power(),
         })
     }
 
@@ -45,7 +47,7 @@ impl Response {
 
     /// `{phi'(u) : u in on}` and every secant slope there, rounded outward.
     pub(crate) fn slope(&self, on: Interval) -> Interval {
-        let slope = slope_of(self.activation, on);
+        let slope = self.activation.slopes(on);
         if self.is_plain() {
             return slope;
         }
@@ -58,7 +60,7 @@ impl Response {
         let base = s + Interval::point(self.shift);
         if exponent == 1.0 {
             base
-        } else if base.lo > 0.0 {
+        } else if base.lo > 0.0 || (base.lo == 0.0 && exponent > 0.0) {
             base.powf(exponent)
         } else {
             Interval::ALL
@@ -69,21 +71,6 @@ impl Response {
     pub(crate) fn is_increasing(&self) -> bool {
         self.activation.is_increasing() && (self.is_plain() || self.slope(Interval::ALL).lo >= 0.0)
     }
-}
-
-/// `{s'(u)}` (Clarke's generalised slope at a kink), rounded outward.
-fn slope_of(s: Activation, on: Interval) -> Interval {
-    let hi = s.slope_bound(on);
-    let far = |u: f64| down_by(s.derivative(u), LIBM_ULPS + 6).max(0.0);
-    let lo = match s {
-        Activation::Tanh | Activation::Sigmoid | Activation::Softsign => far(on.magnitude()),
-        Activation::Softplus { .. } => far(on.lo),
-        Activation::HardTanh { lo, hi } => f64::from(on.lo > lo && on.hi < hi),
-        Activation::Relu => f64::from(on.lo > 0.0),
-        Activation::LeakyRelu { slope } if on.lo <= 0.0 => slope.min(1.0),
-        Activation::LeakyRelu { .. } | Activation::Identity => 1.0,
-    };
-    Interval::new(lo.min(hi), hi)
 }
 
 /// A layer with its weights and the range of its inputs.
@@ -106,7 +93,20 @@ pub(crate) enum Inputs<'a> {
     /// Anything from zero to these.
     UpTo(&'a [f64]),
     /// Anything from zero on.
-    Unbounded,
+    Nonnegative,
+    /// Anything.
+    Real,
+}
+
+impl<'a> From<&'a Scope> for Inputs<'a> {
+    fn from(scope: &'a Scope) -> Inputs<'a> {
+        match scope {
+            Scope::AllInputs => Inputs::Real,
+            Scope::NonnegativeInputs => Inputs::Nonnegative,
+            Scope::InputSet { ymax } => Inputs::UpTo(ymax),
+            Scope::Sample { y } => Inputs::Exactly(y),
+        }
+    }
 }
 
 impl Inputs<'_> {
@@ -115,16 +115,17 @@ impl Inputs<'_> {
             Inputs::Zero => Interval::point(0.0),
             Inputs::Exactly(y) => Interval::point(y[i]),
             Inputs::UpTo(y) => Interval::new(0.0, y[i].max(0.0)),
-            Inputs::Unbounded => Interval::new(0.0, f64::INFINITY),
+            Inputs::Nonnegative => Interval::new(0.0, f64::INFINITY),
+            Inputs::Real => Interval::ALL,
         }
     }
 }
 
 impl<'a> Layer<'a> {
     /// The layer of a map, or `None` where its form is not `phi(W z + y') + y''`.
-    pub(crate) fn new(map: &MapSpec, operator: &'a Operator, inputs: Inputs<'a>) -> Option<Layer<'a>> {
+    pub(crate) fn new(map: &Map, operator: &'a Operator, inputs: Inputs<'a>) -> Option<Layer<'a>> {
         let response = Response::of(map)?;
-        let (inner, outer) = match map.injection {
+        let (inner, outer) = match map.injection() {
             Injection::Inner => (inputs, Inputs::Zero),
             Injection::Outer => (Inputs::Zero, inputs),
         };

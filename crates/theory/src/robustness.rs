@@ -3,11 +3,14 @@
 //! A map `H(z) + y` with the uniform factor `c` in Thompson's metric moves its fixed point by at most
 //! `max_i |ln(1 + D_i/z_i)| / (1 - c)` when `y` moves by `D`. The logits are `C z + d`, batch norm folded in.
 
-use crate::activation::Activation;
+use subdeq_map::{Activation, Operator};
+
+use crate::activation::Enclosure;
+use crate::bound::Upper;
 use crate::bounds::Contraction;
 use crate::degree::Domain;
 use crate::interval::Interval;
-use crate::operator::Operator;
+use crate::operator::Products;
 
 /// One class against another: the margin is `sum_i w_i z_i + offset`, `w = C_t - C_k`, `offset = d_t - d_k`.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,7 +106,7 @@ pub fn fixed_point_shift(z: &[f64], change: &[f64], c: Contraction) -> f64 {
         let moved = (Interval::point(z) + Interval::point(d)) / Interval::point(z);
         if moved.lo > 0.0 { moved.ln().magnitude() } else { f64::INFINITY }
     });
-    c.error_before(step.fold(0.0, f64::max))
+    c.error_before(Upper::largest(step).get())
 }
 
 /// `sup s'(u)/(s(u) + a)` for tanh, rounded up: by how much an input *inside* the activation moves `ln F`. It takes the
@@ -134,8 +137,8 @@ pub fn entrywise_shift(
     theta: Contraction,
     change: &[f64],
 ) -> Vec<f64> {
-    let worst = change.iter().zip(v).map(|(d, v)| (d.abs() / v).next_up()).fold(0.0, f64::max);
-    let scale = theta.error_before(worst);
+    let worst = Upper::largest(change.iter().zip(v).map(|(d, v)| (d.abs() / v).next_up()));
+    let scale = theta.error_before(worst.get());
     let mut bound: Vec<f64> = v.iter().map(|v| (v * scale).next_up()).collect();
     let mut product = vec![0.0; bound.len()];
     // M e + change stays a bound for every bound e; a few steps take most of what can be had.

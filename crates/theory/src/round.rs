@@ -113,8 +113,14 @@ pub(crate) fn sum_upper(computed: f64, terms: usize) -> f64 {
 #[inline(always)]
 pub(crate) fn centre_radius(lower: f64, upper: f64) -> (f64, f64) {
     let centre = 0.5 * lower + 0.5 * upper;
-    let radius = (upper - centre).max(centre - lower);
-    (centre, if radius > 0.0 { radius.next_up() } else { 0.0 })
+    // Not `max`: where a difference is not a number, the radius must not become small.
+    let (above, below) = (upper - centre, centre - lower);
+    let radius = if above >= below { above } else { below };
+    match radius {
+        0.0 => (centre, 0.0),
+        radius if radius > 0.0 => (centre, radius.next_up()),
+        _ => (centre, f64::INFINITY),
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! The sharpest test for one input: secant slopes from the computed fixed point to anywhere in the box. One end of the
 //! secant being known, they are often much smaller than the tangent slopes on the box.
 
-use crate::activation::Activation;
+use subdeq_map::Activation;
+
+use crate::activation::Enclosure;
+use crate::bound::Upper;
 use crate::ibp::Propagated;
 use crate::interval::Interval;
+use crate::operator::Products;
 use crate::response::{LEAST_SLOPE, Layer};
 
 /// Within this distance of the anchor's preactivation, tangent slopes count as well: what makes uniqueness strict.
@@ -48,7 +52,8 @@ pub(crate) fn approximate_fixed_point(layer: &Layer<'_>, propagated: &Propagated
     let mut last = f64::INFINITY;
     for _ in 0..400 {
         layer.apply(&z, &mut next);
-        let step = z.iter().zip(&next).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let step = z.iter().zip(&next).map(|(a, b)| (a - b).abs());
+        let step = Upper::largest(step).get();
         if !(step > 1e-15 * next.iter().fold(1.0, |m: f64, x| m.max(x.abs()))) {
             break;
         }

@@ -3,13 +3,16 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use subdeq_map::{Conv, Operator};
+
 use super::DENSE_LIMIT;
-use super::proof::{Proof, name, stated, weighted_sup_proof};
+use super::proof::{Proof, name, stated, stated_norm, weighted_sup_proof};
+use crate::bound::Upper;
 use crate::certificate::{Attempt, Domain, Evidence, Metric, Theorem};
 use crate::closing::{diagonal_stability, log_jacobian, slope_interval, two_norm, weighted_sup};
 use crate::ibp::{self, Propagated};
 use crate::interval::Interval;
-use crate::operator::{Conv, Operator};
+use crate::operator::{self, channel_sums};
 use crate::response::{LEAST_SLOPE, Layer};
 
 /// Steps of Collatz and Wielandt's iteration: per call when warm started, and from scratch.
@@ -97,7 +100,7 @@ impl<'a, 'b> Closing<'a, 'b> {
 
     pub(super) fn matrix(&mut self) -> Option<Rc<Cow<'b, [f64]>>> {
         if self.matrix.is_none() {
-            self.matrix = self.layer.operator.matrix(DENSE_LIMIT).map(Rc::new);
+            self.matrix = operator::matrix(self.layer.operator, DENSE_LIMIT).map(Rc::new);
         }
         self.matrix.clone()
     }
@@ -129,7 +132,7 @@ impl<'a, 'b> Closing<'a, 'b> {
         let matrix = self.matrix()?;
         let ones = vec![1.0; self.d.len()];
         let bound = |closing: &mut Self, t: &[f64]| {
-            two_norm::bound(&matrix, &closing.d, t, &mut closing.warm.singular).and_then(stated)
+            two_norm::bound(&matrix, &closing.d, t, &mut closing.warm.singular).and_then(stated_norm)
         };
         if let Some(factor) = bound(self, &ones) {
             return Some((factor, ones));
@@ -224,7 +227,7 @@ impl<'a, 'b> Closing<'a, 'b> {
             Theorem::SlopeInterval => {
                 let slopes = self.slopes.clone();
                 match slope_interval::bound(&self.matrix()?, &slopes, COLD_ROUNDS) {
-                    Ok((theta, v)) if stated(theta).is_some() => Some(Proof {
+                    Ok((theta, v)) if stated_norm(theta).is_some() => Some(Proof {
                         theorem,
                         factor: None,
                         metric: Metric::None,
@@ -236,7 +239,7 @@ impl<'a, 'b> Closing<'a, 'b> {
             }
             Theorem::LogJacobian => {
                 let state = state?;
-                let degree = log_jacobian::degree(self.layer, &state.lower, &state.upper);
+                let degree = log_jacobian::degree(self.layer, &state.lower, &state.upper).get();
                 match stated(degree) {
                     Some(factor) => Some(Proof {
                         theorem,
@@ -262,9 +265,12 @@ pub(super) fn clamped(x: f64) -> f64 {
 /// the pixels: where the search on all pixels starts.
 pub(super) fn channel_perron(conv: &Conv, d: &[f64]) -> Vec<f64> {
     let pixels = d.len() / conv.channels();
-    let steepest: Vec<f64> = d.chunks_exact(pixels).map(|d| d.iter().copied().fold(0.0, f64::max)).collect();
+    let steepest: Vec<f64> =
+        d.chunks_exact(pixels).map(|d| Upper::largest(d.iter().copied()).get()).collect();
     let mut v = vec![1.0; conv.channels()];
-    weighted_sup::search(&conv.channel_sums(), &steepest, &mut v, COLD_ROUNDS);
+    if let Some(sums) = channel_sums(conv) {
+        weighted_sup::search(&sums, &steepest, &mut v, COLD_ROUNDS);
+    }
     v.iter().flat_map(|&v| std::iter::repeat_n(v, pixels)).collect()
 }
 

@@ -2,11 +2,13 @@
 
 use super::closing_search::{Closing, POWER_NEEDS_PICARD, Warm};
 use super::proof::{Proof, stated};
+use crate::bound::Upper;
 use crate::certificate::{Attempt, Domain, Evidence, Metric, Theorem};
 use crate::closing::diagonal_stability;
 use crate::ibp::Propagated;
 use crate::interval::Interval;
 use crate::newton;
+use crate::operator::Products;
 use crate::response::Layer;
 use crate::round::gamma;
 use crate::secant::{self, Anchor};
@@ -74,9 +76,9 @@ impl<'a, 'b> Secants<'a, 'b> {
         let slopes: Vec<Interval> = self.slopes.iter().map(|&s| Interval::new(0.0, s)).collect();
         let domain = Domain::Propagated { steps: self.steps };
         let mut closing = Closing::new(self.layer, domain, slopes, Warm::default());
-        let row_sum = self.layer.operator.row_sums().into_iter().fold(0.0, f64::max);
+        let row_sum = Upper::largest(self.layer.operator.row_sums()).get();
         let residual = &self.anchor.residual;
-        let top_residual = residual.iter().copied().fold(0.0, f64::max);
+        let top_residual = Upper::largest(residual.iter().copied()).get();
         let mut failed = |outcome: &str, value: f64| {
             tried.push(Attempt::new(theorem.to_string(), outcome, value));
             None
@@ -91,8 +93,8 @@ impl<'a, 'b> Secants<'a, 'b> {
                 let Some(factor) = stated(theta) else { return failed("theta is not below 1", theta) };
                 let mut image = vec![0.0; n];
                 self.layer.operator.apply_abs(&v, &mut image);
-                let off = residual.iter().zip(&v).map(|(r, v)| r / v).fold(0.0, f64::max);
-                let reach = image.iter().copied().fold(0.0, f64::max) * off / (1.0 - factor) * loosely;
+                let off = Upper::largest(residual.iter().zip(&v).map(|(r, v)| r / v)).get();
+                let reach = Upper::largest(image).get() * off / (1.0 - factor) * loosely;
                 (Some(factor), v.clone(), Metric::WeightedSup { v }, reach, SECANT_REACH)
             }
             Theorem::SecantTwoNorm => {
@@ -129,7 +131,7 @@ impl<'a, 'b> Secants<'a, 'b> {
                 // |S P W (zt - z_k)|_2 over the margin bounds S^-1 (z' - zt).
                 let push = s.iter().zip(&p).map(|(s, p)| (s * p) * (s * p)).sum::<f64>().sqrt();
                 let far = push * row_sum * top_residual / margin;
-                let top_s = s.iter().copied().fold(0.0, f64::max);
+                let top_s = Upper::largest(s).get();
                 let reach = row_sum * (top_s * far + top_residual) * loosely;
                 (None, p, Metric::None, reach, SECANT_STABILITY_REACH)
             }

@@ -16,9 +16,16 @@ pub(crate) fn scaled(matrix: &[f64], slopes: &[f64], p: &[f64]) -> (Symmetric, V
     (symmetric, s)
 }
 
-/// Whether the test holds.
+/// Whether the test holds, with enough to spare for a re-check whose error bounds are cruder. (The diagonal is near one, so the
+/// largest absolute row sum is the size of the matrix.)
 pub(crate) fn holds(matrix: &[f64], slopes: &[f64], p: &[f64]) -> bool {
-    scaled(matrix, slopes, p).0.exceeds(0.0)
+    let scaled = scaled(matrix, slopes, p).0;
+    scaled.exceeds(recheck_slack(slopes.len(), scaled.size()))
+}
+
+/// What a re-check of the definiteness of a matrix of this size may lose.
+pub(crate) fn recheck_slack(n: usize, size: f64) -> f64 {
+    256.0 * (n as f64) * (n as f64) * f64::EPSILON * size
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 //! `min(u - y' + 2 c_max, 2 a_max - u + y')` for all of `|A|`, times `min(a_max, u - y' + c_max)` for its positive part
 //! and times `min(c_max, a_max - u + y')` for its negative part.
 
+use crate::bound::Upper;
 use crate::interval::Interval;
+use crate::operator::Products;
 use crate::response::Layer;
 use crate::round::{gamma, tiny};
 
@@ -23,11 +25,26 @@ pub(crate) struct Drive {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowSums {
     /// Of `|A|`: the local strong degree.
-    pub(crate) absolute: f64,
+    pub(crate) absolute: Upper,
     /// Of the positive part of `A`.
-    pub(crate) positive: f64,
+    pub(crate) positive: Upper,
     /// Of the negative part of `A`.
-    pub(crate) negative: f64,
+    pub(crate) negative: Upper,
+}
+
+impl RowSums {
+    pub(crate) const ZERO: RowSums = RowSums { absolute: Upper::ZERO, positive: Upper::ZERO, negative: Upper::ZERO };
+    const UNKNOWN: RowSums =
+        RowSums { absolute: Upper::UNKNOWN, positive: Upper::UNKNOWN, negative: Upper::UNKNOWN };
+
+    /// Entry by entry.
+    pub(crate) fn max(self, other: RowSums) -> RowSums {
+        RowSums {
+            absolute: self.absolute.max(other.absolute),
+            positive: self.positive.max(other.positive),
+            negative: self.negative.max(other.negative),
+        }
+    }
 }
 
 /// The drives over the box `[lower, upper]`, which must be nonnegative.
@@ -45,8 +62,11 @@ pub(crate) fn drives(layer: &Layer<'_>, lower: &[f64], upper: &[f64]) -> Vec<Dri
             // W+ = (|W| + W)/2 and W- = (|W| - W)/2; every error is at most gamma times |W| upper.
             let slack = gamma(terms + 8) * images[3][i] + tiny(terms + 1);
             let part = |abs: f64, signed: f64| 0.5 * (abs + signed);
+            // Through an interval first, in which a difference of infinities is everything and not zero.
+            let nonnegative = Interval::new(0.0, f64::INFINITY);
             let range = |lo: f64, hi: f64| {
-                Interval::new((lo - slack).next_down().max(0.0), (hi + slack).next_up().max(0.0))
+                let around = Interval::new((lo - slack).next_down(), (hi + slack).next_up());
+                around.intersect(nonnegative).unwrap_or(nonnegative)
             };
             Drive {
                 excitation: range(part(images[1][i], images[0][i]), part(images[3][i], images[2][i])),
@@ -67,40 +87,44 @@ fn row_sums_by(layer: &Layer<'_>, i: usize, drive: Drive, pieces: usize) -> RowS
     let (a, c) = (drive.excitation, drive.inhibition);
     let range = a - c;
     let (inner, outer) = (layer.inner.at(i), layer.outer.at(i));
-    let mut sums = RowSums { absolute: 0.0, positive: 0.0, negative: 0.0 };
+    if !(range.lo.is_finite() && range.hi.is_finite()) {
+        return RowSums::UNKNOWN;
+    }
+    let mut sums = RowSums::ZERO;
     for piece in 0..pieces {
         let end = |k: usize| range.lo + (range.hi - range.lo) * (k as f64 / pieces as f64);
         let t = Interval::new(end(piece), if piece + 1 == pieces { range.hi } else { end(piece + 1) });
         let value = layer.response.enclose(t + inner) + outer;
         if !(value.lo > 0.0) {
-            return RowSums { absolute: f64::INFINITY, positive: f64::INFINITY, negative: f64::INFINITY };
+            return RowSums::UNKNOWN;
         }
-        let slope = layer.response.slope(t + inner).magnitude();
-        let quotient = (slope / value.lo).next_up();
-        let bound = |numerator: f64| (quotient * numerator.max(0.0)).next_up();
+        let quotient = Upper::new(layer.response.slope(t + inner).magnitude()).over(value.lo);
+        let bound = |one: f64, other: f64| quotient * Upper::new(one).min(Upper::new(other));
         let two = Interval::point(2.0);
         let ch = Interval::point(c.hi);
         let ah = Interval::point(a.hi);
-        sums.absolute = sums.absolute.max(bound((t + two * ch).hi.min((two * ah - t).hi)));
-        sums.positive = sums.positive.max(bound(a.hi.min((t + ch).hi)));
-        sums.negative = sums.negative.max(bound(c.hi.min((ah - t).hi)));
+        sums = sums.max(RowSums {
+            absolute: bound((t + two * ch).hi, (two * ah - t).hi),
+            positive: bound(a.hi, (t + ch).hi),
+            negative: bound(c.hi, (ah - t).hi),
+        });
     }
     sums
 }
 
 /// `c_log`: a bound of the strong degree of the layer on the box, or the first that is seen not to be below one. Rows are cut
 /// into pieces only where the uncut bound exceeds what other rows have already shown.
-pub(crate) fn degree(layer: &Layer<'_>, lower: &[f64], upper: &[f64]) -> f64 {
+pub(crate) fn degree(layer: &Layer<'_>, lower: &[f64], upper: &[f64]) -> Upper {
     if lower.iter().any(|l| !(*l > 0.0)) {
-        return f64::INFINITY;
+        return Upper::UNKNOWN;
     }
-    let mut largest = 0.0f64;
+    let mut largest = Upper::ZERO;
     for (i, &drive) in drives(layer, lower, upper).iter().enumerate() {
         if row_sums_by(layer, i, drive, 1).absolute <= largest {
             continue;
         }
         largest = largest.max(row_sums(layer, i, drive).absolute);
-        if largest >= 1.0 {
+        if largest.get() >= 1.0 {
             break;
         }
     }
@@ -109,31 +133,30 @@ pub(crate) fn degree(layer: &Layer<'_>, lower: &[f64], upper: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use subdeq_map::{Activation, Map, Operator};
+
     use super::*;
-    use crate::activation::Activation;
-    use crate::map::MapSpec;
-    use crate::operator::Operator;
     use crate::response::Inputs;
 
     #[test]
     fn a_nonnegative_row_has_the_degree_of_its_activation() {
         // With W >= 0 large, u covers the whole half-line and c_log is mu_p(1.2) = 0.246994.
-        let map = MapSpec::single(Activation::Tanh, 1.2);
+        let map = Map::single(Activation::Tanh, 1.2).unwrap();
         let w = Operator::dense(1, vec![1.0]).unwrap();
         let y = [0.0];
         let layer = Layer::new(&map, &w, Inputs::Exactly(&y)).unwrap();
-        let c = degree(&layer, &[0.2], &[3.0]);
+        let c = degree(&layer, &[0.2], &[3.0]).get();
         assert!((0.246_99..0.28).contains(&c), "{c}");
     }
 
     #[test]
     fn bounds_the_sampled_degree_of_a_mixed_row() {
-        let map = MapSpec::single(Activation::Tanh, 1.2);
+        let map = Map::single(Activation::Tanh, 1.2).unwrap();
         let w = Operator::dense(2, vec![0.5, -0.4, -0.3, 0.6]).unwrap();
         let y = [0.1, 0.2];
         let layer = Layer::new(&map, &w, Inputs::Exactly(&y)).unwrap();
         let (lower, upper) = ([0.3, 0.4], [2.0, 2.2]);
-        let bound = degree(&layer, &lower, &upper);
+        let bound = degree(&layer, &lower, &upper).get();
         let mut seen = 0.0f64;
         for k in 0..=40 {
             for m in 0..=40 {

@@ -1,7 +1,10 @@
 //! T1: a positive vector `v` with `D|W|v <= theta v`, `theta < 1`, sought by Collatz and Wielandt's iteration. Any
 //! `v > 0` gives a rigorous bound, so the search needs no rigour.
 
-use crate::operator::Operator;
+use subdeq_map::Operator;
+
+use crate::bound::Upper;
+use crate::operator::Products;
 use crate::round::{gamma, tiny};
 
 /// Share of the old vector kept in each step, so that a zero row or a cyclic matrix does no harm.
@@ -14,16 +17,14 @@ pub(crate) fn ratios(operator: &Operator, slopes: &[f64], v: &[f64], image: &mut
     operator.apply_abs(v, image);
     let terms = operator.terms();
     let (up, under) = (1.0 + gamma(terms + 6), tiny(terms + 1));
-    let (mut largest, mut least) = (0.0f64, f64::INFINITY);
+    let (mut largest, mut least) = (Upper::ZERO, f64::INFINITY);
     for ((image, &d), &v) in image.iter_mut().zip(slopes).zip(v) {
         let raw = d * *image;
-        let ratio = (raw * up + under) / v;
-        // `max` would drop a ratio that is not a number; it must surface as failure, and stay.
-        largest = if ratio.is_nan() { f64::INFINITY } else { largest.max(ratio) };
+        largest = largest.max(Upper::new((raw * up + under) / v));
         least = least.min(raw / v);
         *image = raw;
     }
-    (largest.next_up(), least)
+    (largest.get().next_up(), least)
 }
 
 /// Improves `v` for at most `rounds` steps and returns the best `theta`, leaving in `v` the vector it belongs to. Stops

@@ -1,10 +1,11 @@
 //! Contraction factors of the architectures with signed interactions and no constraint on the weights (A3 to A6), and
 //! of their normalised versions. All are uniform in weights and inputs, and tight.
 
+use subdeq_map::Activation;
+
 use super::{
     Domain, NoDegree, Nonlinearity, Side, StrongDegree, required_shift, required_shift_subtracted, smallest,
 };
-use crate::activation::Activation;
 use crate::interval::Interval;
 
 const POSITIVE: Side = Side::Positive { up_to: f64::INFINITY };
@@ -12,7 +13,8 @@ const POSITIVE: Side = Side::Positive { up_to: f64::INFINITY };
 /// A3, `s(P z) - s(N z) + a` with `P, N >= 0`: `P z` and `N z` are independent, so the shifts they need add up.
 ///
 /// ```
-/// use subdeq_theory::{activation::Activation, degree::forms::split_sign};
+/// use subdeq_map::Activation;
+/// use subdeq_theory::degree::forms::split_sign;
 /// // softsign: a - sqrt(a^2 - 1), below one for every a > 1.
 /// let c = split_sign(Activation::Softsign, 1.2).unwrap().bound();
 /// assert!((c - (1.2 - 0.44f64.sqrt())).abs() < 1e-12);
@@ -86,7 +88,7 @@ pub fn normalised_row_signed(s: Activation, a: f64) -> Result<StrongDegree, NoDe
 /// # Errors
 /// Where the map is not positive.
 pub fn normalised_split_sign(s: Activation, a: f64) -> Result<StrongDegree, NoDegree> {
-    let least = (a - s.range().hi).next_down();
+    let least = (a - s.range().1).next_down();
     let excitatory = smallest(|m| required_shift(s, POSITIVE, m) <= least)?;
     let inhibitory = smallest(|m| sum_up(required_shift_subtracted(s, m), -s.value(0.0)) <= a)?;
     Ok(excitatory.plus(inhibitory))

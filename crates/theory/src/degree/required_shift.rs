@@ -4,7 +4,8 @@
 //! closed characterisation for every activation: one stationary point, the root of an increasing function. The degree
 //! is the inverse of this decreasing function of `m`.
 
-use crate::activation::Activation;
+use subdeq_map::Activation;
+
 use crate::interval::Interval;
 
 /// The half of the line over which the supremum is taken.
@@ -22,7 +23,8 @@ pub enum Side {
 /// `sup |u| s'(u)/m - s(u)` over the side: `alpha_p(m)` and `alpha_n(m)`, rounded up. Infinite where no shift helps.
 ///
 /// ```
-/// use subdeq_theory::{activation::Activation, degree::{Side, required_shift}};
+/// use subdeq_map::Activation;
+/// use subdeq_theory::degree::{Side, required_shift};
 /// // tanh + a has a degree below one on R if and only if a > 1.19967864...
 /// let a = required_shift(Activation::Tanh, Side::Negative, 1.0);
 /// assert!((a - 1.1996786402577338).abs() < 1e-14);
@@ -51,13 +53,14 @@ pub fn required_shift(s: Activation, side: Side, m: f64) -> f64 {
             let start = s.value(0.0);
             let on_line = [lo.max(0.0), hi.min(up_to)];
             let reached = on_line[0] <= on_line[1];
-            on_line.iter().filter(|_| reached).map(|&u| ray(u, m, 1.0)).fold(-start, f64::max)
+            let ends = on_line.iter().filter(|_| reached).map(|&u| ray(u, m, 1.0));
+            ends.fold(-start, |top, end| if end <= top { top } else { end })
         }
         (Activation::HardTanh { lo, hi }, Side::Negative) => {
             let on_line = [lo, hi.min(0.0)];
             let reached = lo <= 0.0;
             let ends = on_line.iter().filter(|_| reached).map(|&u| ray(-u, m, -1.0));
-            ends.fold((-lo).max(-s.value(0.0)), f64::max)
+            ends.fold((-lo).max(-s.value(0.0)), |top, end| if end <= top { top } else { end })
         }
         (
             Activation::Relu | Activation::LeakyRelu { .. } | Activation::Identity,

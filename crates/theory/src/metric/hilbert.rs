@@ -1,4 +1,5 @@
 use super::thompson::log_ratio;
+use crate::bound::Upper;
 
 /// Hilbert's projective metric `max_i ln(x_i/y_i) - min_i ln(x_i/y_i)` on positive vectors: zero for vectors that
 /// differ by a factor only.
@@ -15,10 +16,9 @@ use super::thompson::log_ratio;
 pub fn hilbert(x: &[f64], y: &[f64]) -> f64 {
     assert_eq!(x.len(), y.len(), "a distance is between vectors of equal length");
     let ratios = || x.iter().zip(y).map(|(&a, &b)| log_ratio(a, b));
-    if ratios().any(f64::is_infinite) {
+    if !ratios().all(f64::is_finite) {
         return f64::INFINITY;
     }
-    let top = ratios().fold(f64::NEG_INFINITY, f64::max);
     let bottom = ratios().fold(f64::INFINITY, f64::min);
-    if x.is_empty() { 0.0 } else { top - bottom }
+    Upper::largest(ratios().map(|ratio| ratio - bottom)).get()
 }

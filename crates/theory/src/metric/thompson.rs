@@ -1,3 +1,5 @@
+use crate::bound::Upper;
+
 /// Thompson's metric `max_i |ln x_i - ln y_i|` on positive vectors; infinite as soon as a pair of entries has not both
 /// positive or both equal values.
 ///
@@ -12,7 +14,7 @@
 #[must_use]
 pub fn thompson(x: &[f64], y: &[f64]) -> f64 {
     assert_eq!(x.len(), y.len(), "a distance is between vectors of equal length");
-    x.iter().zip(y).map(|(&a, &b)| log_ratio(a, b).abs()).fold(0.0, f64::max)
+    Upper::largest(x.iter().zip(y).map(|(&a, &b)| log_ratio(a, b).abs())).get()
 }
 
 /// `ln(a/b)`, accurate near `a = b`; infinite where it makes no sense.

@@ -1,12 +1,13 @@
-//! Boxes propagated again, row by row and operation by operation.
+//! Boxes propagated again.
+
+use subdeq_map::{Map, Normalisation, Operator, PNorm};
 
 use super::Recheck;
-use super::rows::{Scalar, injections, row, sum};
+use super::rows::{box_product, drives};
+use super::scalar::{Scalar, injections};
+use crate::bound::Upper;
 use crate::certificate::Scope;
 use crate::interval::Interval;
-use crate::map::{MapSpec, Normalisation, PNorm};
-use crate::model::members;
-use crate::operator::Operator;
 
 /// A box and the preactivations over it.
 pub(super) struct State {
@@ -15,16 +16,18 @@ pub(super) struct State {
 }
 
 /// Bounds of the row sums of the log-Jacobian, largest over the rows.
+#[derive(Clone, Copy)]
 pub(super) struct Sums {
-    pub(super) absolute: f64,
-    pub(super) positive: f64,
-    pub(super) negative: f64,
+    pub(super) absolute: Upper,
+    pub(super) positive: Upper,
+    pub(super) negative: Upper,
 }
 
 /// The inputs allowed in entry `i`.
 fn input(scope: &Scope, i: usize) -> Interval {
     match scope {
-        Scope::AllInputs => Interval::new(0.0, f64::INFINITY),
+        Scope::AllInputs => Interval::ALL,
+        Scope::NonnegativeInputs => Interval::new(0.0, f64::INFINITY),
         Scope::InputSet { ymax } => Interval::new(0.0, ymax[i]),
         Scope::Sample { y } => Interval::point(y[i]),
     }
@@ -32,35 +35,35 @@ fn input(scope: &Scope, i: usize) -> Interval {
 
 /// Preactivations and values of the unnormalised map over a box.
 pub(super) fn evaluate(
-    map: &MapSpec,
+    map: &Map,
     scope: &Scope,
     weights: &Operator,
     on: &[Interval],
 ) -> (Vec<Interval>, Vec<Interval>) {
     let scalar = Scalar::of(map);
-    (0..on.len())
-        .map(|i| {
+    box_product(weights, on)
+        .into_iter()
+        .enumerate()
+        .map(|(i, product)| {
             let (inner, outer) = injections(map, input(scope, i));
-            let u = sum(&row(weights, i, map.absolute_weights), on) + inner;
+            let u = product + inner;
             (u, scalar.value(u) + outer)
         })
         .unzip()
 }
 
-fn image_of_everything(map: &MapSpec, scope: &Scope, n: usize) -> Result<Vec<Interval>, Recheck> {
+/// The box that holds the image of every real state.
+pub(super) fn image_of_everything(map: &Map, scope: &Scope, n: usize) -> Result<Vec<Interval>, Recheck> {
     let scalar = Scalar::of(map);
-    if !scalar.is_increasing() {
-        return Err(Recheck::new("boxes need an increasing activation"));
-    }
     let range = scalar.value(Interval::ALL);
     let start: Vec<Interval> = (0..n).map(|i| range + injections(map, input(scope, i)).1).collect();
-    let bounded = start.iter().all(|x| x.lo.is_finite() && x.hi.is_finite());
+    let bounded = start.iter().all(|x| x.is_bounded());
     if bounded { Ok(start) } else { Err(Recheck::new("the map is not bounded, so there is no box")) }
 }
 
 /// `steps` steps of interval propagation from the image of everything.
 pub(super) fn propagate(
-    map: &MapSpec,
+    map: &Map,
     scope: &Scope,
     weights: &Operator,
     steps: usize,
@@ -79,13 +82,13 @@ pub(super) fn propagate(
 
 /// The same for a normalised map.
 pub(super) fn propagate_normalised(
-    map: &MapSpec,
+    map: &Map,
     scope: &Scope,
     weights: &Operator,
     norm: Normalisation,
     steps: usize,
 ) -> Result<State, Recheck> {
-    let groups = members(norm.groups, weights);
+    let groups = norm.groups.members(weights).map_err(|bad| Recheck::new(bad.to_string()))?;
     let start = image_of_everything(map, scope, weights.len())?;
     if start.iter().any(|x| !(x.lo > 0.0)) {
         return Err(Recheck::new("the map is not positive"));
@@ -120,38 +123,57 @@ fn hull_of_quotients(p: PNorm, groups: &[Vec<usize>], f: &[Interval]) -> Vec<Int
     out
 }
 
-/// The row sums over a box of positive vectors, each row's range of `W z` cut into many pieces.
-pub(super) fn row_sums(map: &MapSpec, scope: &Scope, weights: &Operator, state: &State) -> Sums {
-    const PIECES: usize = 256;
-    let scalar = Scalar::of(map);
-    let mut sums = Sums { absolute: 0.0, positive: 0.0, negative: 0.0 };
-    for i in 0..state.on.len() {
-        let row = row(weights, i, map.absolute_weights);
-        let part = |positive: bool| {
-            let entries: Vec<(usize, f64)> =
-                row.iter().filter(|(_, w)| (*w > 0.0) == positive).map(|&(j, w)| (j, w.abs())).collect();
-            sum(&entries, &state.on)
-        };
-        let (a, c) = (part(true), part(false));
+/// The row sums over a box of positive vectors. Each row's range of `W z` is cut into many pieces, unless none of its sums
+/// exceeds `settled` without.
+pub(super) fn row_sums(
+    map: &Map,
+    scope: &Scope,
+    weights: &Operator,
+    state: &State,
+    settled: f64,
+) -> Result<Vec<Sums>, Recheck> {
+    const PIECES: usize = 128;
+    if state.on.iter().any(|x| !(x.lo > 0.0)) {
+        return Err(Recheck::new("the box reaches states that are not positive"));
+    }
+    let (excitation, inhibition) = drives(weights, &state.on);
+    let row = Rows { map, scope, scalar: Scalar::of(map) };
+    Ok((0..state.on.len())
+        .map(|i| {
+            let uncut = row.sums(i, excitation[i], inhibition[i], 1);
+            if uncut.absolute.get() <= settled { uncut } else { row.sums(i, excitation[i], inhibition[i], PIECES) }
+        })
+        .collect())
+}
+
+/// What is the same for every row.
+struct Rows<'a> {
+    map: &'a Map,
+    scope: &'a Scope,
+    scalar: Scalar,
+}
+
+impl Rows<'_> {
+    fn sums(&self, i: usize, a: Interval, c: Interval, pieces: usize) -> Sums {
         let range = a - c;
-        let (inner, outer) = injections(map, input(scope, i));
-        for piece in 0..PIECES {
-            let cut = |k: usize| range.lo + (range.hi - range.lo) * (k as f64 / PIECES as f64);
-            let end = if piece + 1 == PIECES { range.hi } else { cut(piece + 1) };
+        let mut sums = Sums { absolute: Upper::ZERO, positive: Upper::ZERO, negative: Upper::ZERO };
+        if !range.is_bounded() {
+            return Sums { absolute: Upper::UNKNOWN, positive: Upper::UNKNOWN, negative: Upper::UNKNOWN };
+        }
+        let (inner, outer) = injections(self.map, input(self.scope, i));
+        for piece in 0..pieces {
+            let cut = |k: usize| range.lo + (range.hi - range.lo) * (k as f64 / pieces as f64);
+            let end = if piece + 1 == pieces { range.hi } else { cut(piece + 1) };
             // A hull, because in a very narrow range rounding can turn the two ends around.
             let t = Interval::point(cut(piece)).hull(Interval::point(end));
-            let value = scalar.value(t + inner) + outer;
-            let quotient = if value.lo > 0.0 {
-                (scalar.slope(t + inner).magnitude() / value.lo).next_up()
-            } else {
-                f64::INFINITY
-            };
-            let largest = |x: f64, y: f64| (x.min(y).max(0.0) * quotient).next_up();
+            let value = self.scalar.value(t + inner) + outer;
+            let quotient = Upper::new(self.scalar.slope(t + inner).magnitude()).over(value.lo);
+            let least = |x: f64, y: f64| Upper::new(x).min(Upper::new(y)) * quotient;
             let (a_top, c_top) = (Interval::point(a.hi), Interval::point(c.hi));
-            sums.absolute = sums.absolute.max(largest((t + c_top + c_top).hi, (a_top + a_top - t).hi));
-            sums.positive = sums.positive.max(largest(a.hi, (t + c_top).hi));
-            sums.negative = sums.negative.max(largest(c.hi, (a_top - t).hi));
+            sums.absolute = sums.absolute.max(least((t + c_top + c_top).hi, (a_top + a_top - t).hi));
+            sums.positive = sums.positive.max(least(a.hi, (t + c_top).hi));
+            sums.negative = sums.negative.max(least(c.hi, (a_top - t).hi));
         }
+        sums
     }
-    sums
 }

@@ -1,8 +1,10 @@
 //! Positive definiteness by congruence, without any error analysis of a factorisation: with a nonsingular triangular `L`
 //! near the inverse of the Cholesky factor, `X` is positive definite if `L X L^T` is within the identity's Gershgorin discs.
 
-use super::rows;
-use crate::operator::{Conv, Operator, Padding};
+use subdeq_map::{Conv, Operator, Padding};
+
+use crate::bound::Upper;
+use crate::round::{dot, vectorised};
 
 /// The most unknowns of a dense re-check.
 const LIMIT: usize = 1024;
@@ -17,40 +19,58 @@ pub(super) struct Uncertain {
 /// Whether the matrix meant is certainly positive definite.
 pub(super) fn is_positive(x: &Uncertain) -> bool {
     let n = x.n;
-    let Some(l) = inverse_factor(&x.entries, n) else { return false };
-    // Y = L X L^T by plain sums; errors of both products and of X from the sums of absolute values.
+    let inverse = vectorised(
+        #[inline(always)]
+        || inverse_factor(&x.entries, n),
+    );
+    let Some(l) = inverse else { return false };
+    vectorised(
+        #[inline(always)]
+        || is_near_identity(x, &l),
+    )
+}
+
+/// Whether `L X L^T` lies within the identity's Gershgorin discs, by plain sums; errors of both products and of `X` from the sums
+/// of absolute values.
+#[inline(always)]
+fn is_near_identity(x: &Uncertain, l: &[f64]) -> bool {
+    let n = x.n;
     let mut lx = vec![0.0; n * n];
-    for i in 0..n {
+    for (i, lx) in lx.chunks_exact_mut(n).enumerate() {
         for k in 0..=i {
             let factor = l[i * n + k];
-            for j in 0..n {
-                lx[i * n + j] += factor * x.entries[k * n + j];
+            for (lx, x) in lx.iter_mut().zip(&x.entries[k * n..][..n]) {
+                *lx += factor * x;
             }
         }
     }
     let units = 4.0 * (n as f64 + 4.0) * f64::EPSILON;
     // Sums of |L|^T over columns: c_j = sum_i |L_ij|, needed for the row sums of |L| E |L|^T.
-    let column_sums: Vec<f64> = (0..n).map(|j| (0..n).map(|i| l[i * n + j].abs()).sum()).collect();
+    let mut column_sums = vec![0.0; n];
+    for row in l.chunks_exact(n) {
+        column_sums.iter_mut().zip(row).for_each(|(sum, l)| *sum += l.abs());
+    }
     let x_times_columns: Vec<f64> = (0..n)
         .map(|k| (0..n).map(|j| (units * x.entries[k * n + j].abs() + x.error) * column_sums[j]).sum())
         .collect();
     (0..n).all(|i| {
         let mut off = 0.0;
         for j in 0..n {
-            let y: f64 = (0..=j).map(|k| lx[i * n + k] * l[j * n + k]).sum();
+            let y = dot(&lx[i * n..][..=j], &l[j * n..][..=j]);
             off += (y - f64::from(i == j)).abs();
         }
         let error: f64 = (0..=i).map(|k| l[i * n + k].abs() * x_times_columns[k]).sum();
-        (off + error) * (1.0 + units) < 1.0
+        Upper::new((off + error) * (1.0 + units)).get() < 1.0
     })
 }
 
 /// The inverse of the lower Cholesky factor, approximately.
+#[inline(always)]
 fn inverse_factor(x: &[f64], n: usize) -> Option<Vec<f64>> {
     let mut c = vec![0.0; n * n];
     for i in 0..n {
         for j in 0..=i {
-            let sum: f64 = (0..j).map(|k| c[i * n + k] * c[j * n + k]).sum();
+            let sum = dot(&c[i * n..][..j], &c[j * n..][..j]);
             let rest = x[i * n + j] - sum;
             if i == j {
                 if !(rest > 0.0) {
@@ -62,37 +82,31 @@ fn inverse_factor(x: &[f64], n: usize) -> Option<Vec<f64>> {
             }
         }
     }
+    // Row i of the inverse from the rows above it: c_ii l_i = e_i - sum_k c_ik l_k.
     let mut l = vec![0.0; n * n];
-    for j in 0..n {
-        l[j * n + j] = 1.0 / c[j * n + j];
-        for i in j + 1..n {
-            let sum: f64 = (j..i).map(|k| c[i * n + k] * l[k * n + j]).sum();
-            l[i * n + j] = -sum / c[i * n + i];
+    for i in 0..n {
+        let (above, row) = l.split_at_mut(i * n);
+        let row = &mut row[..n];
+        for (k, above) in above.chunks_exact(n).enumerate() {
+            let factor = c[i * n + k];
+            row[..=k].iter_mut().zip(&above[..=k]).for_each(|(row, above)| *row -= factor * above);
         }
+        row[i] = 1.0;
+        let scale = 1.0 / c[i * n + i];
+        row[..=i].iter_mut().for_each(|x| *x *= scale);
     }
     l.iter().all(|x| x.is_finite()).then_some(l)
 }
 
 /// The matrix of an operator, row major.
-pub(super) fn matrix(operator: &Operator, absolute: bool) -> Option<Vec<f64>> {
-    let n = operator.len();
-    if n > LIMIT {
-        return None;
-    }
-    let mut matrix = vec![0.0; n * n];
-    for i in 0..n {
-        for (j, w) in rows::row(operator, i, absolute) {
-            matrix[i * n + j] = w;
-        }
-    }
-    Some(matrix)
+pub(super) fn matrix(operator: &Operator) -> Option<Vec<f64>> {
+    operator.to_dense(LIMIT)
 }
 
 /// Whether `diagonal I + skew (W + W^T) - weight W^T W` is certainly positive definite, for the operator or, if it is a
 /// convolution, for all blocks of the circular one that it is a compression of.
 pub(super) fn form_is_positive(
     operator: &Operator,
-    absolute: bool,
     diagonal: f64,
     skew: f64,
     weight: f64,
@@ -100,12 +114,12 @@ pub(super) fn form_is_positive(
     if let Operator::Conv(conv) = operator {
         // An entry of a block is the sum of as many weights as there are taps.
         let largest = (conv.side() * conv.side()) as f64 * largest_size(conv.kernel());
-        return Some(blocks(conv, absolute).iter().all(|block| {
+        return Some(blocks(conv).iter().all(|block| {
             let n = 2 * conv.channels();
             is_positive(&quadratic_form(block, n, (diagonal, skew, weight), BLOCK_ERROR, largest))
         }));
     }
-    let matrix = matrix(operator, absolute)?;
+    let matrix = matrix(operator)?;
     let largest = largest_size(&matrix);
     Some(is_positive(&quadratic_form(&matrix, operator.len(), (diagonal, skew, weight), 0.0, largest)))
 }
@@ -114,7 +128,7 @@ pub(super) fn form_is_positive(
 const BLOCK_ERROR: f64 = 3e-14;
 
 fn largest_size(weights: &[f64]) -> f64 {
-    weights.iter().fold(0.0, |m: f64, x| m.max(x.abs()))
+    Upper::largest(weights.iter().map(|w| w.abs())).get()
 }
 
 /// The form of a matrix whose entries are wrong by at most `relative * largest`, `largest` not below any of them.
@@ -125,13 +139,18 @@ fn quadratic_form(
     relative: f64,
     largest: f64,
 ) -> Uncertain {
+    let mut products = vec![0.0; n * n];
+    if weight != 0.0 {
+        vectorised(
+            #[inline(always)]
+            || add_gram(w, n, &mut products),
+        );
+    }
     let mut entries = vec![0.0; n * n];
     for i in 0..n {
         for j in 0..n {
-            let product: f64 =
-                if weight == 0.0 { 0.0 } else { (0..n).map(|k| w[k * n + i] * w[k * n + j]).sum() };
             let d = if i == j { diagonal } else { 0.0 };
-            entries[i * n + j] = d + skew * (w[i * n + j] + w[j * n + i]) - weight * product;
+            entries[i * n + j] = d + skew * (w[i * n + j] + w[j * n + i]) - weight * products[i * n + j];
         }
     }
     let units = relative + (n as f64 + 8.0) * f64::EPSILON;
@@ -139,8 +158,18 @@ fn quadratic_form(
     Uncertain { n, entries, error: 4.0 * units * size }
 }
 
+/// `out += M^T M`, one row of `M` after the other.
+#[inline(always)]
+pub(super) fn add_gram(m: &[f64], n: usize, out: &mut [f64]) {
+    for row in m.chunks_exact(n) {
+        for (&x, out) in row.iter().zip(out.chunks_exact_mut(n)) {
+            out.iter_mut().zip(row).for_each(|(out, y)| *out += x * y);
+        }
+    }
+}
+
 /// The blocks `K^(f)` of every frequency as real matrices `[[Re, -Im], [Im, Re]]` of twice the size.
-fn blocks(conv: &Conv, absolute: bool) -> Vec<Vec<f64>> {
+fn blocks(conv: &Conv) -> Vec<Vec<f64>> {
     let (c, side) = (conv.channels(), conv.side());
     let taps = side * side;
     let border = usize::from(conv.padding() == Padding::Zero);
@@ -156,7 +185,6 @@ fn blocks(conv: &Conv, absolute: bool) -> Vec<Vec<f64>> {
                     let (mut re, mut im) = (0.0, 0.0);
                     for tap in 0..taps {
                         let weight = conv.kernel()[(o * c + i) * taps + tap];
-                        let weight = if absolute { weight.abs() } else { weight };
                         let (down, right) = ((tap / side) as f64 - centre, (tap % side) as f64 - centre);
                         let turns = down * r as f64 / rows as f64 + right * q as f64 / columns as f64;
                         let angle = std::f64::consts::TAU * turns;

@@ -1,43 +1,56 @@
 //! Refutations again: Krawczyk's operator component by component, in interval arithmetic, on the balls of the certificate.
 
+use subdeq_map::{Map, Operator, PNorm};
+
 use super::Recheck;
-use super::rows::{Scalar, injections, row, sum};
+use super::scalar::{Scalar, injections};
 use crate::interval::Interval;
 use crate::lu;
-use crate::map::{MapSpec, PNorm};
-use crate::model::members;
-use crate::operator::Operator;
 
 /// The map and its Jacobian over a box, in plain interval arithmetic.
-pub(super) struct Map<'a> {
-    map: &'a MapSpec,
+pub(super) struct ExactMap<'a> {
+    map: &'a Map,
     y: &'a [f64],
     rows: Vec<Vec<(usize, f64)>>,
     groups: Option<(PNorm, Vec<Vec<usize>>)>,
 }
 
-impl<'a> Map<'a> {
-    pub(super) fn new(map: &'a MapSpec, operator: &Operator, y: &'a [f64]) -> Map<'a> {
-        let rows = (0..operator.len()).map(|i| row(operator, i, map.absolute_weights)).collect();
-        let groups = map.normalisation.map(|norm| (norm.p, members(norm.groups, operator)));
-        Map { map, y, rows, groups }
+impl<'a> ExactMap<'a> {
+    pub(super) fn new(map: &'a Map, operator: &Operator, y: &'a [f64]) -> Result<ExactMap<'a>, Recheck> {
+        let rows = (0..operator.len()).map(|i| operator.row(i)).collect();
+        let groups = match map.normalisation() {
+            None => None,
+            Some(norm) => {
+                let members = norm.groups.members(operator).map_err(|bad| Recheck::new(bad.to_string()))?;
+                Some((norm.p, members))
+            }
+        };
+        Ok(ExactMap { map, y, rows, groups })
     }
 
-    /// `G(X)` and `G'(X)`, row major.
-    fn evaluate(&self, x: &[Interval]) -> (Vec<Interval>, Vec<Interval>) {
+    /// `G(X)` and `G'(X)`, row major; an error where either is not certainly defined and bounded.
+    fn evaluate(&self, x: &[Interval]) -> Result<(Vec<Interval>, Vec<Interval>), Recheck> {
         let n = x.len();
         let scalar = Scalar::of(self.map);
         let (mut value, mut jacobian) = (Vec::with_capacity(n), vec![Interval::point(0.0); n * n]);
         for i in 0..n {
             let (inner, outer) = injections(self.map, Interval::point(self.y[i]));
-            let u = sum(&self.rows[i], x) + inner;
-            value.push(scalar.value(u) + outer);
-            let slope = scalar.slope(u);
+            let product =
+                self.rows[i].iter().fold(Interval::point(0.0), |sum, &(j, w)| sum + Interval::point(w) * x[j]);
+            let u = product + inner;
+            let (f, slope) = (scalar.value(u) + outer, scalar.slope(u));
+            if !(f.is_bounded() && slope.is_bounded()) {
+                return Err(Recheck::new(format!("entry {i} of the map is not certainly defined there")));
+            }
+            value.push(f);
             for &(j, w) in &self.rows[i] {
                 jacobian[i * n + j] = slope * Interval::point(w);
             }
         }
-        let Some((p, groups)) = &self.groups else { return (value, jacobian) };
+        let Some((p, groups)) = &self.groups else { return Ok((value, jacobian)) };
+        if value.iter().any(|f| !(f.lo > 0.0)) {
+            return Err(Recheck::new("a map is normalised where it is not certainly positive"));
+        }
         let mut normalised = value.clone();
         for group in groups {
             let (norm, gradient) = norm(*p, group, &value);
@@ -54,28 +67,31 @@ impl<'a> Map<'a> {
                 }
             }
         }
-        (normalised, jacobian)
+        Ok((normalised, jacobian))
     }
 
     /// `I - G'(X)`.
-    fn one_minus_jacobian(&self, x: &[Interval]) -> Vec<Interval> {
+    fn one_minus_jacobian(&self, x: &[Interval]) -> Result<Vec<Interval>, Recheck> {
         let n = x.len();
-        let jacobian = self.evaluate(x).1;
+        let jacobian = self.evaluate(x)?.1;
         let one = |k: usize| Interval::point(f64::from(k / n == k % n));
-        jacobian.into_iter().enumerate().map(|(k, j)| one(k) - j).collect()
+        Ok(jacobian.into_iter().enumerate().map(|(k, j)| one(k) - j).collect())
     }
 
     /// Whether the ball contains exactly one fixed point: `m - C g(m) + (I - C g'(X))(X - m)` lies inside it.
     pub(super) fn verify(&self, point: &[f64], radius: f64) -> Result<(), Recheck> {
         let n = point.len();
+        if !(radius > 0.0 && radius.is_finite() && point.iter().all(|x| x.is_finite())) {
+            return Err(Recheck::new("a ball without a centre or a radius"));
+        }
         let here: Vec<Interval> = point.iter().map(|&x| Interval::point(x)).collect();
         let ball: Vec<Interval> = here.iter().map(|&x| x + Interval::new(-radius, radius)).collect();
-        let a = self.one_minus_jacobian(&ball);
+        let a = self.one_minus_jacobian(&ball)?;
         let middle: Vec<f64> = a.iter().map(|x| x.midpoint()).collect();
         let c = lu::inverse(&middle, n)
             .ok_or_else(|| Recheck::new("the Jacobian at a fixed point is singular"))?;
         let g: Vec<Interval> =
-            self.evaluate(&here).0.into_iter().zip(&here).map(|(value, &x)| x - value).collect();
+            self.evaluate(&here)?.0.into_iter().zip(&here).map(|(value, &x)| x - value).collect();
         let offset = Interval::new(-radius, radius);
         for i in 0..n {
             let mut image = Interval::point(0.0);
@@ -95,14 +111,18 @@ impl<'a> Map<'a> {
         Ok(())
     }
 
-    /// Whether `det(I - J) < 0` over a ball that [`Map::verify`] accepts.
-    pub(super) fn verify_negative_index(&self, point: &[f64]) -> Result<(), Recheck> {
+    /// Whether `det(I - J) < 0` over a ball that [`ExactMap::verify`] accepts, and about as large as claimed.
+    pub(super) fn verify_negative_index(&self, point: &[f64], claimed: f64) -> Result<(), Recheck> {
         let here: Vec<Interval> = point.iter().map(|&x| Interval::point(x)).collect();
-        let middle: Vec<f64> = self.one_minus_jacobian(&here).iter().map(|x| x.midpoint()).collect();
-        if lu::determinant_sign(&middle, point.len()) == Some(-1.0) {
+        let middle: Vec<f64> = self.one_minus_jacobian(&here)?.iter().map(|x| x.midpoint()).collect();
+        if lu::determinant_sign(&middle, point.len()) != Some(-1.0) {
+            return Err(Recheck::new("the determinant at the fixed point is not certainly negative"));
+        }
+        let found = lu::determinant(&middle, point.len());
+        if (found - claimed).abs() <= 1e-6 * found.abs() {
             Ok(())
         } else {
-            Err(Recheck::new("the determinant at the fixed point is not certainly negative"))
+            Err(Recheck::new(format!("the determinant is {found}, not {claimed}")))
         }
     }
 }

@@ -1,21 +1,29 @@
 //! A certificate checked again, from the weights and the numbers in it alone.
 //!
-//! Shared with the code that found the proof are only the scalar constants of the forms, the activations and the basic interval
-//! type: rows are read off the operator's definition, sums are rounded outward term by term, definiteness is decided by a
-//! congruence instead of a factorisation, frequencies by real blocks of twice the size, secants by a different inequality.
+//! Shared with the code that found the proof are only the scalar constants of the forms, the signs and row sums of the weights,
+//! and the basic interval type: products are taken end by end instead of with centres and radii, a proof by form is the
+//! condition at the claimed factor instead of a search for the least one, definiteness is decided by a congruence instead
+//! of a factorisation, frequencies by real blocks of twice the size, secants by a different inequality.
 
 mod boxes;
 mod definite;
 mod fixed_points;
+mod forms;
 mod rows;
+mod scalar;
 
-use crate::by_form;
-use crate::certificate::{Certificate, Domain, Evidence, Metric, Refutation, Scope, Theorem, Verdict};
-use crate::certify::{SECANT_MARGIN, SECANT_REACH, WIDER_MARGINS, facts};
+use subdeq_map::{Form, Map, Operator, WeightClass};
+
+use self::scalar::Scalar;
+use crate::balance;
+use crate::bound::Upper;
+use crate::certificate::{
+    Certificate, Domain, Evidence, Metric, Refutation, Scope, States, Theorem, Verdict,
+};
+use crate::certify::{SECANT_MARGIN, SECANT_REACH, WIDER_MARGINS};
 use crate::interval::Interval;
 use crate::lu;
-use crate::map::{Form, MapSpec};
-use crate::operator::Operator;
+use crate::round::vectorised;
 use crate::secant::NEIGHBOURHOOD;
 
 /// Why a certificate does not hold for the weights it was checked against.
@@ -37,14 +45,13 @@ impl Certificate {
     /// Checks the certificate from scratch against the weights.
     ///
     /// ```
-    /// use subdeq_theory::activation::Activation;
+    /// use subdeq_map::{Activation, Map, Operator};
+    /// use subdeq_theory::certificate::Scope;
     /// use subdeq_theory::certify::Certifier;
-    /// use subdeq_theory::map::MapSpec;
-    /// use subdeq_theory::operator::Operator;
     ///
-    /// let map = MapSpec::single(Activation::Tanh, 1.2);
+    /// let map = Map::single(Activation::Tanh, 1.2)?;
     /// let w = Operator::dense(2, vec![0.4, -0.4, -0.4, 0.4])?;
-    /// let certificate = Certifier::new().all_inputs(&map, &w)?;
+    /// let certificate = Certifier::new().certify(&map, &w, &Scope::AllInputs)?;
     /// assert!(certificate.recheck(&w).is_ok());
     /// let other = Operator::dense(2, vec![1.0, -1.0, -1.0, 1.0])?;
     /// assert!(certificate.recheck(&other).is_err());
@@ -54,12 +61,12 @@ impl Certificate {
     /// # Errors
     /// The first claim that does not hold. An unproven certificate claims nothing and passes.
     pub fn recheck(&self, weights: &Operator) -> Result<(), Recheck> {
-        self.map.check().map_err(|bad| Recheck::new(bad.to_string()))?;
+        self.map.check_operator(weights).map_err(|bad| Recheck::new(bad.to_string()))?;
         check_scope(&self.map, weights, &self.scope)?;
         match &self.verdict {
             Verdict::Unproven { .. } => Ok(()),
             Verdict::Refuted { witness } => recheck_refutation(self, weights, witness),
-            Verdict::Proven { theorem, factor, metric, picard_converges, evidence } => {
+            Verdict::Proven { theorem, factor, metric, states, starts, evidence } => {
                 ensure(factor.is_none_or(|c| (0.0..1.0).contains(&c)), "the factor is not in [0, 1)")?;
                 let claim = Claim {
                     map: &self.map,
@@ -68,7 +75,8 @@ impl Certificate {
                     theorem: *theorem,
                     factor: *factor,
                     metric,
-                    picard: *picard_converges,
+                    states: *states,
+                    starts: *starts,
                 };
                 claim.check(evidence)
             }
@@ -76,11 +84,13 @@ impl Certificate {
     }
 }
 
-fn check_scope(map: &MapSpec, weights: &Operator, scope: &Scope) -> Result<(), Recheck> {
+fn check_scope(map: &Map, weights: &Operator, scope: &Scope) -> Result<(), Recheck> {
     let (Scope::Sample { y } | Scope::InputSet { ymax: y }) = scope else { return Ok(()) };
-    let per_unknown = if matches!(map.form, Form::PowerRatio { .. }) { 2 } else { 1 };
-    ensure(y.len() == per_unknown * weights.len(), "the injection does not fit the weights")?;
-    ensure(y.iter().all(|y| y.is_finite()), "the injection is not finite")
+    let fits = y.len() == map.form().injection_count() * weights.len();
+    ensure(fits, "the injection does not fit the weights")?;
+    ensure(y.iter().all(|y| y.is_finite()), "the injection is not finite")?;
+    let set = matches!(scope, Scope::InputSet { .. });
+    ensure(!set || y.iter().all(|y| *y >= 0.0), "the set of inputs is empty")
 }
 
 fn recheck_refutation(
@@ -89,24 +99,23 @@ fn recheck_refutation(
     witness: &Refutation,
 ) -> Result<(), Recheck> {
     let map = &certificate.map;
-    ensure(matches!(map.form, Form::Single | Form::Monotone { .. }), "no refutation is known for this form")?;
+    ensure(map.form() == Form::Single, "no refutation is known for this form")?;
     let y = witness.y();
     let n = weights.len();
     ensure(y.len() == n && y.iter().all(|y| y.is_finite()), "the witness has no proper input")?;
-    match &certificate.scope {
-        Scope::AllInputs => ensure(y.iter().all(|y| *y >= 0.0), "the input of the witness is negative")?,
-        Scope::InputSet { ymax } => {
-            let inside = y.iter().zip(ymax).all(|(y, top)| (0.0..=*top).contains(y));
-            ensure(inside, "the input of the witness is outside the set")?;
-        }
-        Scope::Sample { y: given } => ensure(y == given, "the witness is about another input")?,
-    }
-    let exact = fixed_points::Map::new(map, weights, y);
+    ensure(certificate.scope.contains(y), "the input of the witness is not one that was asked about")?;
+    let states = States::of(map);
+    let among = |point: &[f64], radius: f64| {
+        ensure(point.len() == n, "a fixed point has the wrong length")?;
+        let positive = point.iter().all(|x| (x - radius).next_down() > 0.0);
+        ensure(states == States::Reals || positive, "a fixed point is not among the states in question")
+    };
+    let exact = fixed_points::ExactMap::new(map, weights, y)?;
     match witness {
         Refutation::FixedPoints { points, radii, .. } => {
             ensure(points.len() >= 2 && points.len() == radii.len(), "fewer than two fixed points")?;
-            ensure(points.iter().all(|p| p.len() == n), "a fixed point has the wrong length")?;
             for (point, &radius) in points.iter().zip(radii) {
+                among(point, radius)?;
                 exact.verify(point, radius)?;
             }
             for i in 0..points.len() {
@@ -119,25 +128,29 @@ fn recheck_refutation(
             }
             Ok(())
         }
-        Refutation::Index { point, radius, .. } => {
-            ensure(point.len() == n, "the fixed point has the wrong length")?;
-            ensure(map.normalisation.is_none(), "the index argument is for unnormalised maps")?;
-            ensure(map.activation.is_bounded(), "the index argument needs a bounded map")?;
+        Refutation::Index { point, radius, determinant, .. } => {
+            among(point, *radius)?;
+            ensure(map.normalisation().is_none(), "the index argument is for unnormalised maps")?;
+            // The indices of all real fixed points sum to one: all of them must be among the states in question.
+            let image = boxes::image_of_everything(map, &Scope::Sample { y: y.to_vec() }, n)?;
+            let positive = image.iter().all(|x| x.lo > 0.0);
+            ensure(states == States::Reals || positive, "the other fixed points need not be positive")?;
             exact.verify(point, *radius)?;
-            exact.verify_negative_index(point)
+            exact.verify_negative_index(point, *determinant)
         }
     }
 }
 
 /// A claim of uniqueness.
 struct Claim<'a> {
-    map: &'a MapSpec,
+    map: &'a Map,
     scope: &'a Scope,
     weights: &'a Operator,
     theorem: Theorem,
     factor: Option<f64>,
     metric: &'a Metric,
-    picard: bool,
+    states: States,
+    starts: Option<States>,
 }
 
 impl Claim<'_> {
@@ -150,33 +163,22 @@ impl Claim<'_> {
             Evidence::Secant { steps, anchor, slopes, weights } => {
                 self.secant(*steps, anchor, slopes, weights)
             }
-            Evidence::Splitting { margin, lipschitz, step, factor } => {
-                self.splitting(*margin, *lipschitz, *step, *factor)
+            Evidence::Splitting { weights, margin, lipschitz, step, factor } => {
+                self.splitting(weights, *margin, *lipschitz, *step, *factor)
             }
             Evidence::NormalisedBox { steps } => self.normalised(*steps),
-            _ => self.by_form(),
+            Evidence::ByForm { .. } | Evidence::RowGains { .. } => self.by_form(evidence),
         }
     }
 
     /// The form of the map and the signs of the weights, read off again.
-    fn by_form(&self) -> Result<(), Recheck> {
-        let y_min = match self.scope {
-            Scope::Sample { y } => y.iter().copied().fold(f64::INFINITY, f64::min),
-            _ => 0.0,
-        };
-        ensure(y_min >= 0.0, "a proof by form needs inputs that are not negative")?;
-        match by_form::prove(self.map, &facts(self.map, self.weights), y_min) {
-            Ok(Verdict::Proven { theorem, factor, .. }) => {
-                ensure(theorem == self.theorem, format!("its form is proved by another theorem: {theorem}"))?;
-                match (factor, self.factor) {
-                    (Some(again), Some(claimed)) => self.not_above(again, claimed),
-                    (None, None) => Ok(()),
-                    _ => Err(Recheck::new("a factor is claimed where there is none, or missing")),
-                }
-            }
-            Ok(_) => Err(Recheck::new("its form proves nothing")),
-            Err(attempt) => Err(Recheck::new(attempt.outcome)),
-        }
+    fn by_form(&self, evidence: &Evidence) -> Result<(), Recheck> {
+        let factor = self.claimed_factor()?;
+        let again = forms::check(self.map, self.scope, self.weights, self.theorem, factor)?;
+        ensure(*self.metric == again.metric, "the metric is not the one of the theorem")?;
+        ensure(*evidence == again.evidence, "the evidence is not what the weights show")?;
+        let starts = Some(again.states);
+        ensure(self.states == again.states && self.starts == starts, "the proof is about other states")
     }
 
     fn not_above(&self, again: f64, claimed: f64) -> Result<(), Recheck> {
@@ -189,18 +191,16 @@ impl Claim<'_> {
 
     /// The conclusions must be those of the theorem.
     fn conclusions(&self, picard: bool, metric: &Metric) -> Result<(), Recheck> {
-        ensure(self.picard == picard || !self.picard, "plain iteration is not proved to converge")?;
+        let starts = picard.then_some(States::Reals);
+        ensure(self.states == States::Reals && self.starts == starts, "the proof is about other states")?;
         ensure(self.metric == metric, "the metric is not the one of the theorem")?;
-        ensure(picard || self.factor.is_none(), "the theorem gives no factor")
+        ensure(picard == self.factor.is_some(), "a factor is claimed where there is none, or missing")
     }
 
-    fn plain_layer(&self) -> Result<rows::Scalar, Recheck> {
-        ensure(
-            matches!(self.map.form, Form::Single | Form::Monotone { .. }),
-            "the test is not for this form",
-        )?;
-        ensure(self.map.normalisation.is_none(), "the test is not for normalised maps")?;
-        Ok(rows::Scalar::of(self.map))
+    fn plain_layer(&self) -> Result<Scalar, Recheck> {
+        ensure(self.map.form() == Form::Single, "the test is not for this form")?;
+        ensure(self.map.normalisation().is_none(), "the test is not for normalised maps")?;
+        Ok(Scalar::of(self.map))
     }
 
     fn closing(&self, domain: Domain, v: &[f64]) -> Result<(), Recheck> {
@@ -208,7 +208,7 @@ impl Claim<'_> {
         let n = self.weights.len();
         let per_channel =
             matches!(self.weights, Operator::Conv(c) if c.channels() == v.len()) && v.len() != n;
-        let fits = v.len() == n || per_channel || self.theorem == Theorem::LogJacobian;
+        let fits = if self.theorem == Theorem::LogJacobian { v.is_empty() } else { v.len() == n || per_channel };
         ensure(
             fits && v.iter().all(|v| *v > 0.0 && v.is_finite()),
             "the weights of the norm are not positive",
@@ -231,9 +231,7 @@ impl Claim<'_> {
                 self.weighted_sup(&d, v, per_channel)
             }
             Theorem::WeightedTwoNorm => {
-                let identity =
-                    Metric::WeightedTwoNorm { t: if per_channel { Vec::new() } else { v.to_vec() } };
-                self.conclusions(true, &identity)?;
+                self.conclusions(true, &Metric::WeightedTwoNorm { t: v.to_vec() })?;
                 self.two_norm(&d, v, domain)
             }
             Theorem::DiagonalStability => {
@@ -248,8 +246,9 @@ impl Claim<'_> {
             Theorem::LogJacobian => {
                 self.conclusions(true, &Metric::Thompson)?;
                 let state = state.ok_or_else(|| Recheck::new("the log-Jacobian is bounded on a box only"))?;
-                let degree = boxes::row_sums(self.map, self.scope, self.weights, &state).absolute;
-                self.not_above(degree, self.claimed_factor()?)
+                let claimed = self.claimed_factor()?;
+                let rows = boxes::row_sums(self.map, self.scope, self.weights, &state, claimed)?;
+                self.not_above(Upper::largest(rows.iter().map(|row| row.absolute.get())).get(), claimed)
             }
             other => Err(Recheck::new(format!("{other} is no closing test"))),
         }
@@ -258,58 +257,54 @@ impl Claim<'_> {
     /// T1, row by row.
     fn weighted_sup(&self, d: &[f64], v: &[f64], per_channel: bool) -> Result<(), Recheck> {
         let claimed = self.claimed_factor()?;
-        let absolute = self.map.absolute_weights;
-        let pixels = if per_channel { self.weights.len() / v.len() } else { 1 };
         // With weights constant over the pixels no row is larger than one with all taps inside the image.
         if per_channel && let Operator::Conv(conv) = self.weights {
-            let (c, count) = (conv.channels(), conv.side() * conv.side());
+            let (c, pixels) = (conv.channels(), conv.pixels());
             return (0..c).try_for_each(|o| {
-                let taps: Vec<(usize, f64)> = conv.kernel()[o * c * count..][..c * count]
-                    .iter()
-                    .enumerate()
-                    .map(|(k, &w)| (k / count, w))
-                    .collect();
-                let sum = rows::absolute_sum(&taps, |i| v[i]);
-                let steepest = d[o * pixels..][..pixels].iter().copied().fold(0.0, f64::max);
-                self.not_above(((steepest * sum).next_up() / v[o]).next_up(), claimed)
+                let taps = |i: usize| conv.taps(o, i).iter().map(|w| Upper::new(w.abs())).sum::<Upper>();
+                let sum: Upper = (0..c).map(|i| taps(i) * Upper::new(v[i])).sum();
+                let steepest = Upper::largest(d[o * pixels..][..pixels].iter().copied());
+                self.not_above((steepest * sum).over(v[o]).get(), claimed)
             });
         }
-        (0..self.weights.len()).try_for_each(|i| {
-            let sum = rows::absolute_sum(&rows::row(self.weights, i, absolute), |j| v[j]);
-            self.not_above(((d[i] * sum).next_up() / v[i]).next_up(), claimed)
+        let sums = rows::absolute_product(self.weights, v);
+        sums.into_iter().enumerate().try_for_each(|(i, sum)| {
+            self.not_above((Upper::new(d[i]) * sum).over(v[i]).get(), claimed)
         })
     }
 
     fn matrix(&self) -> Result<Vec<f64>, Recheck> {
-        definite::matrix(self.weights, self.map.absolute_weights)
+        definite::matrix(self.weights)
             .ok_or_else(|| Recheck::new("too large to be checked as a dense matrix"))
+    }
+
+    /// `T W T^-1` of a convolution, `T` one power of two per channel.
+    fn scaled_by_channels(&self, t: &[f64]) -> Result<Operator, Recheck> {
+        balance::scaled(self.weights, t)
+            .ok_or_else(|| Recheck::new("the weights are not one power of two per channel"))
     }
 
     /// T2: `c^2 I - M^T M` positive definite with `M = T D W T^-1`.
     fn two_norm(&self, d: &[f64], t: &[f64], domain: Domain) -> Result<(), Recheck> {
         let c = self.claimed_factor()?;
         if domain == Domain::Everywhere && matches!(self.weights, Operator::Conv(_)) {
-            ensure(t.iter().all(|other| *other == t[0]), "a convolution is checked without weights")?;
+            let scaled = self.scaled_by_channels(t)?;
             let level = (c * c / (d[0] * d[0])) * (1.0 - 1e-14);
-            let shown = definite::form_is_positive(self.weights, self.map.absolute_weights, level, 0.0, 1.0);
+            let shown = definite::form_is_positive(&scaled, level, 0.0, 1.0);
             return ensure(shown == Some(true), "the 2-norm is not below the claimed factor");
         }
         let n = self.weights.len();
         let w = self.matrix()?;
         let m: Vec<f64> = (0..n * n).map(|k| t[k / n] * d[k / n] * w[k] / t[k % n]).collect();
         let mut entries = vec![0.0; n * n];
-        let mut size = c * c;
-        for i in 0..n {
-            for j in 0..n {
-                let mut sum = 0.0;
-                let mut absolute = 0.0;
-                for k in 0..n {
-                    sum += m[k * n + i] * m[k * n + j];
-                    absolute += (m[k * n + i] * m[k * n + j]).abs();
-                }
-                entries[i * n + j] = f64::from(i == j) * c * c - sum;
-                size = size.max(c * c + absolute);
-            }
+        vectorised(
+            #[inline(always)]
+            || definite::add_gram(&m, n, &mut entries),
+        );
+        // Cauchy and Schwarz: the terms of any entry sum to at most the largest squared column norm, which is on the diagonal.
+        let size = c * c + 1.01 * Upper::largest((0..n).map(|i| entries[i * n + i])).get();
+        for (k, entry) in entries.iter_mut().enumerate() {
+            *entry = f64::from(k / n == k % n) * c * c - *entry;
         }
         let error = (n as f64 + 16.0) * 2.0 * f64::EPSILON * size;
         let shown = definite::is_positive(&definite::Uncertain { n, entries, error });
@@ -319,9 +314,12 @@ impl Claim<'_> {
     /// T3: `S (P D^-1 - sym(P W)) S - margin I` positive definite, `s_i = sqrt(d_i/p_i)`.
     fn diagonal_stability(&self, d: &[f64], p: &[f64], margin: f64, domain: Domain) -> Result<(), Recheck> {
         if domain == Domain::Everywhere && matches!(self.weights, Operator::Conv(_)) {
-            ensure(p.iter().all(|other| *other == p[0]), "a convolution is checked without weights")?;
+            // P = T^2 with powers of two: sym(P W) is congruent to sym(T W T^-1).
+            let t: Vec<f64> = p.iter().map(|p| p.sqrt()).collect();
+            ensure(t.iter().zip(p).all(|(t, p)| t * t == *p), "the weights are not squares")?;
+            let scaled = self.scaled_by_channels(&t)?;
             let level = (1.0 / d[0]) * (1.0 - 1e-15) - margin;
-            let shown = definite::form_is_positive(self.weights, self.map.absolute_weights, level, -0.5, 0.0);
+            let shown = definite::form_is_positive(&scaled, level, -0.5, 0.0);
             return ensure(shown == Some(true), "not positive definite at some frequency");
         }
         let n = self.weights.len();
@@ -352,22 +350,21 @@ impl Claim<'_> {
         let a: Vec<f64> = (0..n * n).map(|k| one(k) - centre[k / n] * w[k]).collect();
         let c = lu::inverse(&a, n).ok_or_else(|| Recheck::new("I - Dc W is singular"))?;
         let units = (2.0 * n as f64 + 16.0) * f64::EPSILON;
+        let absolute = |m: &[f64]| m.iter().map(|x| x.abs()).collect::<Vec<f64>>();
+        let wc = lu::product(&w, &c, n);
+        let sizes = lu::product(&absolute(&w), &absolute(&c), n);
         for i in 0..n {
             let radius = (slopes[i] - Interval::point(centre[i])).magnitude();
             let mut total = 0.0;
             for j in 0..n {
-                let (mut wc, mut size) = (0.0, 0.0);
-                for k in 0..n {
-                    wc += w[i * n + k] * c[k * n + j];
-                    size += (w[i * n + k] * c[k * n + j]).abs();
-                }
+                let (wc, size) = (wc[i * n + j], sizes[i * n + j]);
                 // Entry of I - (I - Dc W) C, and how far the slopes can move it.
                 let defect = (one(i * n + j) - c[i * n + j] + centre[i] * wc).abs();
                 let error = units * (1.0 + c[i * n + j].abs() + (centre[i].abs() + radius) * size);
                 total += (defect + radius * wc.abs() + error) * v[j];
             }
             ensure(
-                total * (1.0 + units) < v[i],
+                Upper::new(total * (1.0 + units)).get() < v[i],
                 format!("row {i} of the slope interval test is not below one"),
             )?;
         }
@@ -397,24 +394,16 @@ impl Claim<'_> {
             ensure(near_ok && (everywhere || by_secants), format!("slope {i} is larger than claimed"))?;
         }
         let d: Vec<f64> = slopes.iter().map(|s| s * (1.0 + 1e-12)).collect();
-        let row_sums: Vec<f64> = (0..n)
-            .map(|i| rows::absolute_sum(&rows::row(self.weights, i, self.map.absolute_weights), |_| 1.0))
-            .collect();
-        let row_sum = row_sums.iter().copied().fold(0.0, f64::max);
-        let top = residual.iter().copied().fold(0.0, f64::max);
+        let largest = |sums: Vec<Upper>| Upper::largest(sums.into_iter().map(Upper::get)).get();
+        let row_sum = largest(rows::absolute_product(self.weights, &vec![1.0; n]));
+        let top = Upper::largest(residual.iter().copied()).get();
         let boxed = Domain::Propagated { steps };
         let (reach, allowed) = match self.theorem {
             Theorem::SecantWeightedSup => {
                 self.conclusions(true, &Metric::WeightedSup { v: v.to_vec() })?;
                 self.weighted_sup(&d, v, false)?;
-                let off = residual.iter().zip(v).map(|(r, v)| r / v).fold(0.0, f64::max);
-                let largest = v.iter().copied().fold(0.0, f64::max);
-                // Cruder than the bound that was used to find the proof, so with the rows of |W| v themselves.
-                let image = (0..n).map(|i| {
-                    let row = rows::row(self.weights, i, self.map.absolute_weights);
-                    rows::absolute_sum(&row, |j| v[j])
-                });
-                let image = image.fold(0.0, f64::max).min(row_sum * largest);
+                let off = Upper::largest(residual.iter().zip(v).map(|(r, v)| r / v)).get();
+                let image = largest(rows::absolute_product(self.weights, v));
                 (image * off / (1.0 - self.claimed_factor()?), 12.0 * SECANT_REACH)
             }
             Theorem::SecantTwoNorm => {
@@ -432,30 +421,46 @@ impl Claim<'_> {
                 let margin = 0.999 * WIDER_MARGINS.into_iter().find(wider).unwrap_or(SECANT_MARGIN);
                 let s: Vec<f64> = d.iter().zip(v).map(|(d, p)| (d / p).sqrt()).collect();
                 let push = s.iter().zip(v).map(|(s, p)| (s * p).powi(2)).sum::<f64>().sqrt();
-                let widest = s.iter().copied().fold(0.0, f64::max);
+                let widest = Upper::largest(s).get();
                 // Two fixed points this near have their secants among the tangents near the anchor, which were checked.
                 (row_sum * (widest * push * row_sum * top / margin + top), NEIGHBOURHOOD)
             }
             other => return Err(Recheck::new(format!("{other} is no secant test"))),
         };
-        ensure(reach * (1.0 + 1e-9) <= allowed, "the anchor is too far from a fixed point")
+        ensure(Upper::new(reach * (1.0 + 1e-9)).get() <= allowed, "the anchor is too far from a fixed point")
     }
 
-    /// A7: margin, Lipschitz constant and splitting factor, each as one definiteness test.
-    fn splitting(&self, margin: f64, lipschitz: f64, step: f64, factor: f64) -> Result<(), Recheck> {
+    /// A7: margin, Lipschitz constant and splitting factor, each as one definiteness test, of the scaled weights.
+    fn splitting(
+        &self,
+        t: &[f64],
+        margin: f64,
+        lipschitz: f64,
+        step: f64,
+        factor: f64,
+    ) -> Result<(), Recheck> {
         self.plain_layer()?;
+        let WeightClass::Monotone { margin: asked } = self.map.weights() else {
+            return Err(Recheck::new("the map is not a monotone one"));
+        };
         ensure(self.theorem == Theorem::Monotone, "the evidence is for a monotone operator")?;
-        ensure(self.map.activation.slopes_in_unit_interval(), "the activation has slopes outside [0, 1]")?;
-        ensure(self.map.power == 1.0, "a power has other slopes")?;
-        ensure(margin > 0.0 && step > 0.0 && step.is_finite(), "margin and step must be positive")?;
+        ensure(self.map.activation().slopes_in_unit_interval(), "the activation has slopes outside [0, 1]")?;
+        ensure(self.map.power() == 1.0, "a power has other slopes")?;
+        ensure(margin > 0.0 && margin.is_finite(), "the margin must be positive")?;
+        ensure(step > 0.0 && step.is_finite(), "the step must be positive")?;
+        ensure(lipschitz > 0.0 && lipschitz.is_finite(), "the Lipschitz constant must be positive")?;
         ensure((0.0..1.0).contains(&factor), "the splitting factor is not in [0, 1)")?;
-        if let Form::Monotone { margin: asked } = self.map.form {
-            ensure(margin >= asked * (1.0 - 1e-5), "the margin is smaller than the map asks")?;
-        }
+        ensure(margin >= asked * (1.0 - 1e-5), "the margin is smaller than the map asks")?;
         self.conclusions(false, &Metric::None)?;
+        let scaled = if t.is_empty() {
+            None
+        } else {
+            let scaled = balance::scaled(self.weights, t);
+            Some(scaled.ok_or_else(|| Recheck::new("the weights of the norm are not powers of two"))?)
+        };
+        let weights = scaled.as_ref().unwrap_or(self.weights);
         let shown = |diagonal: f64, skew: f64, weight: f64, what: &str| {
-            let absolute = self.map.absolute_weights;
-            match definite::form_is_positive(self.weights, absolute, diagonal, skew, weight) {
+            match definite::form_is_positive(weights, diagonal, skew, weight) {
                 Some(true) => Ok(()),
                 Some(false) => Err(Recheck::new(format!("{what} does not hold"))),
                 None => Err(Recheck::new("too large to be checked as a dense matrix")),
@@ -470,18 +475,20 @@ impl Claim<'_> {
 
     /// Theorem 4 on the box, propagated again.
     fn normalised(&self, steps: usize) -> Result<(), Recheck> {
-        ensure(
-            matches!(self.map.form, Form::Single | Form::Monotone { .. }),
-            "the test is not for this form",
-        )?;
-        let norm = self.map.normalisation.ok_or_else(|| Recheck::new("the map is not normalised"))?;
+        ensure(self.map.form() == Form::Single, "the test is not for this form")?;
+        let norm = self.map.normalisation().ok_or_else(|| Recheck::new("the map is not normalised"))?;
         self.conclusions(true, &Metric::Hilbert)?;
-        let expected =
-            if norm.interacting { Theorem::NormalisedInteracting } else { Theorem::NormalisedGeneral };
+        let interact = norm.groups.interact(self.weights);
+        let expected = if interact { Theorem::NormalisedInteracting } else { Theorem::NormalisedGeneral };
         ensure(self.theorem == expected, "another theorem is claimed than the groups allow")?;
         let state = boxes::propagate_normalised(self.map, self.scope, self.weights, norm, steps)?;
-        let sums = boxes::row_sums(self.map, self.scope, self.weights, &state);
-        let factor = if norm.interacting { 2.0 * sums.absolute } else { sums.positive + sums.negative };
-        self.not_above(factor, self.claimed_factor()?)
+        let rows = boxes::row_sums(self.map, self.scope, self.weights, &state, 0.0)?;
+        let largest = |part: fn(&boxes::Sums) -> Upper| Upper::largest(rows.iter().map(|row| part(row).get()));
+        let factor = if interact {
+            Upper::new(2.0) * largest(|row| row.absolute)
+        } else {
+            largest(|row| row.positive) + largest(|row| row.negative)
+        };
+        self.not_above(factor.get(), self.claimed_factor()?)
     }
 }

@@ -1,155 +1,217 @@
-//! Rows of an operator, entry by entry from its definition, and sums over them with every operation rounded outward.
+//! Products with an operator over a box, straight from its definition: every weight times the end of the interval that its sign
+//! asks for, and a bound of what the sums lose. (The proofs are found with centres and radii.)
 
-use crate::activation::Activation;
+use subdeq_map::{Conv, Operator, Padding};
+
+use crate::bound::Upper;
 use crate::interval::Interval;
-use crate::map::{Injection, MapSpec};
-use crate::operator::{Operator, Padding};
+use crate::round::{gamma, tiny, vectorised};
 
-/// The nonzero entries of row `i`, as (column, weight), read off the definition of the operator.
-pub(super) fn row(operator: &Operator, i: usize, absolute: bool) -> Vec<(usize, f64)> {
-    let mut entries = match operator {
-        Operator::Dense(_) => {
-            let n = operator.len();
-            operator.weights()[i * n..(i + 1) * n].iter().copied().enumerate().collect()
+/// `W x` for `x` in the box, entry by entry.
+pub(super) fn box_product(operator: &Operator, on: &[Interval]) -> Vec<Interval> {
+    let mut sums = Sums::new(on);
+    sums.add(operator, |w| w);
+    sums.intervals(operator.terms())
+}
+
+/// `W+ x` and `W- x` for `x` in the box.
+pub(super) fn drives(operator: &Operator, on: &[Interval]) -> (Vec<Interval>, Vec<Interval>) {
+    let part = |sign: f64| {
+        let mut sums = Sums::new(on);
+        sums.add(operator, |w| (sign * w).max(0.0));
+        sums.intervals(operator.terms())
+    };
+    (part(1.0), part(-1.0))
+}
+
+/// `|W| v` for `v >= 0`, rounded up.
+pub(super) fn absolute_product(operator: &Operator, v: &[f64]) -> Vec<Upper> {
+    let on: Vec<Interval> = v.iter().map(|&v| Interval::point(v)).collect();
+    let mut sums = Sums::new(&on);
+    sums.add(operator, f64::abs);
+    sums.intervals(operator.terms()).into_iter().map(|sum| Upper::new(sum.hi)).collect()
+}
+
+/// The ends of a box, and sums over them.
+struct Sums {
+    lower: Vec<f64>,
+    upper: Vec<f64>,
+    /// The larger of both ends in absolute value.
+    size: Vec<f64>,
+    low: Vec<f64>,
+    high: Vec<f64>,
+    /// Sums of absolute values: what the roundings are relative to.
+    magnitude: Vec<f64>,
+}
+
+/// Partial sums of a row.
+const LANES: usize = 8;
+
+impl Sums {
+    fn new(on: &[Interval]) -> Sums {
+        let zeros = vec![0.0; on.len()];
+        Sums {
+            lower: on.iter().map(|x| x.lo).collect(),
+            upper: on.iter().map(|x| x.hi).collect(),
+            size: on.iter().map(|x| x.magnitude()).collect(),
+            low: zeros.clone(),
+            high: zeros.clone(),
+            magnitude: zeros,
         }
-        Operator::Conv(conv) => {
-            let (h, w) = (conv.height() as isize, conv.width() as isize);
-            let pixels = conv.height() * conv.width();
-            let (output, pixel) = (i / pixels, (i % pixels) as isize);
-            let side = conv.side() as isize;
-            let taps = side * side;
-            let mut entries = Vec::new();
-            for input in 0..conv.channels() {
-                for tap in 0..taps {
-                    let (mut y, mut x) =
-                        (pixel / w + tap / side - side / 2, pixel % w + tap % side - side / 2);
-                    match conv.padding() {
-                        Padding::Circular => (y, x) = (y.rem_euclid(h), x.rem_euclid(w)),
-                        Padding::Zero if y < 0 || y >= h || x < 0 || x >= w => continue,
-                        Padding::Zero => {}
+    }
+
+    fn add(&mut self, operator: &Operator, weight: impl Fn(f64) -> f64 + Copy) {
+        match operator {
+            Operator::Dense(_) => vectorised(
+                #[inline(always)]
+                || self.add_dense(operator.weights(), weight),
+            ),
+            Operator::Conv(conv) => vectorised(
+                #[inline(always)]
+                || self.add_conv(conv, weight),
+            ),
+            Operator::Graph(graph) => {
+                let columns = graph.columns();
+                for node in 0..graph.nodes() {
+                    for (neighbour, a) in graph.neighbours(node) {
+                        self.add_run(weight(a), node * columns, neighbour * columns, columns);
                     }
-                    let pair = output * conv.channels() + input;
-                    let weight = conv.kernel()[pair * taps as usize + tap as usize];
-                    entries.push((input * pixels + (y * w + x) as usize, weight));
                 }
             }
-            entries
-        }
-        Operator::Graph(graph) => {
-            let columns = graph.columns();
-            graph.neighbours(i / columns).map(|(j, a)| (j * columns + i % columns, a)).collect()
-        }
-    };
-    if absolute {
-        entries.iter_mut().for_each(|(_, w)| *w = w.abs());
-    }
-    entries.retain(|(_, w)| *w != 0.0);
-    entries
-}
-
-/// `sum_j w_j x_j` over a box.
-pub(super) fn sum(row: &[(usize, f64)], x: &[Interval]) -> Interval {
-    row.iter().fold(Interval::point(0.0), |sum, &(j, w)| sum + Interval::point(w) * x[j])
-}
-
-/// `sum_j |w_j| v_j`, rounded up.
-pub(super) fn absolute_sum(row: &[(usize, f64)], v: impl Fn(usize) -> f64) -> f64 {
-    row.iter().fold(0.0, |sum: f64, &(j, w)| (sum + (w.abs() * v(j)).next_up()).next_up())
-}
-
-/// The scalar part of the map, evaluated by its definition and widened by sixteen units in the last place of the result.
-pub(super) struct Scalar {
-    activation: Activation,
-    shift: f64,
-    power: f64,
-}
-
-impl Scalar {
-    pub(super) fn of(map: &MapSpec) -> Scalar {
-        Scalar { activation: map.activation, shift: map.shift, power: map.power }
-    }
-
-    pub(super) fn is_increasing(&self) -> bool {
-        self.activation.is_increasing() && self.power > 0.0
-    }
-
-    /// `{(s(u) + shift)^power}`, for an increasing `s`.
-    pub(super) fn value(&self, u: Interval) -> Interval {
-        let s = |u: f64| match self.activation {
-            Activation::Softsign if u.is_infinite() => u.signum(),
-            s => s.value(u),
-        };
-        let range = self.activation.range();
-        // A hull: in a very narrow interval rounding can turn the two ends around.
-        let base = Interval::point(s(u.lo)).hull(Interval::point(s(u.hi))).widened(16);
-        let base = base.intersect(range).unwrap_or(base) + Interval::point(self.shift);
-        if self.power == 1.0 {
-            base
-        } else if base.lo > 0.0 {
-            Interval::new(base.lo.powf(self.power), base.hi.powf(self.power)).widened(16)
-        } else {
-            Interval::ALL
         }
     }
 
-    /// `{d/du (s(u) + shift)^power}`.
-    pub(super) fn slope(&self, u: Interval) -> Interval {
-        let (near, far) = (u.mignitude(), u.magnitude());
-        let s = match self.activation {
-            Activation::Tanh => u.sech_squared(),
-            Activation::Softsign => {
-                let at = |u: f64| 1.0 / ((1.0 + u) * (1.0 + u));
-                Interval::point(at(far)).hull(Interval::point(at(near))).widened(8)
+    #[inline(always)]
+    fn add_dense(&mut self, matrix: &[f64], weight: impl Fn(f64) -> f64) {
+        let n = self.low.len();
+        for (i, row) in matrix.chunks_exact(n).enumerate() {
+            let (mut low, mut high, mut magnitude) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
+            let whole = n - n % LANES;
+            for start in (0..whole).step_by(LANES) {
+                let (row, lower) = (&row[start..][..LANES], &self.lower[start..][..LANES]);
+                let (upper, size) = (&self.upper[start..][..LANES], &self.size[start..][..LANES]);
+                for k in 0..LANES {
+                    let w = weight(row[k]);
+                    let (a, b) = if w >= 0.0 { (lower[k], upper[k]) } else { (upper[k], lower[k]) };
+                    low[k] += w * a;
+                    high[k] += w * b;
+                    magnitude[k] += w.abs() * size[k];
+                }
             }
-            other => Interval::new(if other.is_increasing() { 0.0 } else { -1.0 }, other.slope_bound(u)),
-        };
-        if self.power == 1.0 {
-            return s;
-        }
-        let base = Scalar { power: 1.0, ..*self }.value(u);
-        if base.lo > 0.0 {
-            let ends = [base.lo.powf(self.power - 1.0), base.hi.powf(self.power - 1.0)];
-            let outer = Interval::new(ends[0].min(ends[1]), ends[0].max(ends[1])).widened(16);
-            Interval::point(self.power) * outer * s
-        } else {
-            Interval::ALL
+            for j in whole..n {
+                let w = weight(row[j]);
+                let (a, b) =
+                    if w >= 0.0 { (self.lower[j], self.upper[j]) } else { (self.upper[j], self.lower[j]) };
+                low[0] += w * a;
+                high[0] += w * b;
+                magnitude[0] += w.abs() * self.size[j];
+            }
+            self.low[i] = low.iter().sum();
+            self.high[i] = high.iter().sum();
+            self.magnitude[i] = magnitude.iter().sum();
         }
     }
 
-    /// A proof that no secant from `at` to a point of `on` is steeper than `sigma`, for tanh and softsign:
-    /// `h(w) = s(w) - s(a) + sigma (a - w)` (with signs such that `a >= 0`) has its least value on `w <= a` either at `w = a`,
-    /// where it vanishes, or at the end of the interval, or where `s'(w) = sigma` with `w < 0`.
-    pub(super) fn secants_below(&self, at: Interval, on: Interval, sigma: f64) -> bool {
-        let x = match self.activation {
-            Activation::Tanh => (1.0 / sigma.sqrt()).acosh(),
-            Activation::Softsign => 1.0 / sigma.sqrt() - 1.0,
-            _ => return false,
-        };
-        if self.power != 1.0 || !(sigma > 0.0) {
-            return false;
+    #[inline(always)]
+    fn add_conv(&mut self, conv: &Conv, weight: impl Fn(f64) -> f64) {
+        let (h, w, side) = (conv.height() as isize, conv.width() as isize, conv.side() as isize);
+        let plane = conv.pixels();
+        for output in 0..conv.channels() {
+            for input in 0..conv.channels() {
+                for (tap, &k) in conv.taps(output, input).iter().enumerate() {
+                    let k = weight(k);
+                    if k == 0.0 {
+                        continue;
+                    }
+                    let (down, right) = (tap as isize / side - side / 2, tap as isize % side - side / 2);
+                    for row in 0..h {
+                        let source = match conv.padding() {
+                            Padding::Circular => (row + down).rem_euclid(h),
+                            Padding::Zero if row + down < 0 || row + down >= h => continue,
+                            Padding::Zero => row + down,
+                        };
+                        let to = output * plane + (row * w) as usize;
+                        let from = input * plane + (source * w) as usize;
+                        // The columns whose neighbour lies inside, and those that wrap around.
+                        let (first, last) = ((-right).max(0), (w - right).min(w));
+                        let run = |start: isize, end: isize, shift: isize| {
+                            (to + start as usize, from + (start + shift) as usize, (end - start).max(0) as usize)
+                        };
+                        if first < last {
+                            let (to, from, len) = run(first, last, right);
+                            self.add_run(k, to, from, len);
+                        }
+                        if conv.padding() == Padding::Circular {
+                            let (start, end, shift) =
+                                if right < 0 { (0, -right, right + w) } else { (w - right, w, right - w) };
+                            let (to, from, len) = run(start, end, shift);
+                            self.add_run(k, to, from, len);
+                        }
+                    }
+                }
+            }
         }
-        if sigma >= 1.0 {
-            return true;
+    }
+
+    /// `w` times a run of neighbouring entries.
+    #[inline(always)]
+    fn add_run(&mut self, w: f64, to: usize, from: usize, len: usize) {
+        let (below, above) =
+            if w >= 0.0 { (&self.lower, &self.upper) } else { (&self.upper, &self.lower) };
+        let (below, above, size) = (&below[from..][..len], &above[from..][..len], &self.size[from..][..len]);
+        let (low, high) = (&mut self.low[to..][..len], &mut self.high[to..][..len]);
+        let magnitude = &mut self.magnitude[to..][..len];
+        for k in 0..len {
+            low[k] += w * below[k];
+            high[k] += w * above[k];
+            magnitude[k] += w.abs() * size[k];
         }
-        let (a, end) = if at.midpoint() >= 0.0 { (at, on.lo) } else { (-at, -on.hi) };
-        let s = |u: f64| Interval::point(self.activation.value(u)).widened(16);
-        let s_on = |u: Interval| s(u.lo).hull(s(u.hi));
-        let height = |w: f64| s(w) - s_on(a) + Interval::point(sigma) * (a - Interval::point(w));
-        if end >= -x {
-            return height(end).lo >= 0.0;
-        }
-        // The exact point with slope sigma lies within this of `-x`, where `h` is flat: by the mean value theorem it changes
-        // by its slope there times the distance, far less than its values at the two ends would suggest.
-        let off = Interval::new(-1e-10, 1e-10) * Interval::point(1.0 + x);
-        let steepness = self.slope(Interval::point(-x) + off) - Interval::point(sigma);
-        (height(-x) + steepness * off).lo >= 0.0
+    }
+
+    fn intervals(self, terms: usize) -> Vec<Interval> {
+        let relative = gamma(terms + LANES) * (1.0 + 2.0 * gamma(terms + LANES));
+        let ends = self.low.iter().zip(&self.high).zip(&self.magnitude);
+        ends.map(|((low, high), magnitude)| {
+            let slack = (relative * magnitude + tiny(2 * terms + 2)).next_up();
+            Interval::new((low - slack).next_down(), (high + slack).next_up())
+        })
+        .collect()
     }
 }
 
-/// Where the input enters the row, as (added to the preactivation, added to the response).
-pub(super) fn injections(map: &MapSpec, y: Interval) -> (Interval, Interval) {
-    match map.injection {
-        Injection::Inner => (y, Interval::point(0.0)),
-        Injection::Outer => (Interval::point(0.0), y),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_over_boxes_are_those_of_the_definition() {
+        let number = |k: usize| ((k * 7919 + 13) % 101) as f64 / 50.0 - 1.0;
+        let numbers = |len: usize| (0..len).map(number).collect::<Vec<f64>>();
+        let operators = [
+            Operator::dense(11, numbers(121)).unwrap(),
+            Operator::conv(2, 3, 5, Padding::Zero, numbers(36)).unwrap(),
+            Operator::conv(2, 1, 1, Padding::Zero, numbers(36)).unwrap(),
+            Operator::conv(2, 4, 3, Padding::Circular, numbers(36)).unwrap(),
+            Operator::conv(2, 5, 6, Padding::Circular, numbers(100)).unwrap(),
+            Operator::graph(3, vec![0, 2, 3, 4], vec![0, 2, 1, 0], numbers(4)).unwrap(),
+        ];
+        for w in operators {
+            let on: Vec<Interval> =
+                (0..w.len()).map(|k| Interval::new(number(3 * k), number(3 * k) + 0.3)).collect();
+            let (found, (plus, minus)) = (box_product(&w, &on), drives(&w, &on));
+            for i in 0..w.len() {
+                let sum = |part: fn(f64) -> f64| {
+                    w.row(i).iter().fold(Interval::point(0.0), |sum, &(j, w)| {
+                        if part(w) == 0.0 { sum } else { sum + Interval::point(part(w)) * on[j] }
+                    })
+                };
+                for (found, exact) in
+                    [(found[i], sum(|w| w)), (plus[i], sum(|w| w.max(0.0))), (minus[i], sum(|w| (-w).max(0.0)))]
+                {
+                    assert!(found.lo <= exact.lo + 1e-13 && exact.lo - found.lo < 1e-12, "{found:?} {exact:?}");
+                    assert!(found.hi >= exact.hi - 1e-13 && found.hi - exact.hi < 1e-12, "{found:?} {exact:?}");
+                }
+            }
+        }
     }
 }
