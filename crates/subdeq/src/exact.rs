@@ -77,7 +77,7 @@ impl<'a> ExactMap<'a> {
             Form::Monomial | Form::Graph { .. } => return None,
         };
         if let Some(norm) = map.normalisation() {
-            if f.iter().any(|f| !(f.lo > 0.0)) {
+            if f.iter().any(|&f| positive(f).is_none()) {
                 return None;
             }
             for group in norm.groups.members(self.operator).ok()? {

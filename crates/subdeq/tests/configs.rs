@@ -1,10 +1,14 @@
 //! Stored configs keep their meaning: what was written years ago reads, and writes back, as it is.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use rand::SeedableRng;
 use serde_json::{Value, json};
 use subdeq::map::Architecture;
-use subdeq::train::TrainConfig;
+use subdeq::model::Classifier;
+use subdeq::train::{TensorFile, TrainConfig, load_model};
+use subdeq::{Cpu, Scope, Verdict};
 
 /// Every value that stands under the key `config`.
 fn configs(value: &Value, found: &mut Vec<Value>) {
@@ -63,4 +67,39 @@ fn a_config_of_another_equation_is_refused() {
     let mended = mended.replace("shift = 0.0", "shift = 1.2");
     let architecture: Architecture = toml::from_str(&mended).unwrap();
     assert_eq!(architecture, Architecture::named("split-sign", subdeq::Layout::Dense).unwrap());
+}
+
+/// A model that an older program certified, in that program's words, is certified again when it is read.
+#[test]
+fn certificates_of_older_programs_are_made_anew() {
+    let device = Arc::new(Cpu::<f32>::new(1).unwrap());
+    let ledger = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/mnist-dense.json");
+    let mut found = Vec::new();
+    configs(&serde_json::from_slice(&std::fs::read(ledger).unwrap()).unwrap(), &mut found);
+    let name = |config: &Value| config["model"]["core"]["architecture"]["name"].clone();
+    let stored = found.into_iter().find(|config| name(config) == "split-sign").unwrap();
+    let config: TrainConfig = serde_json::from_value(stored.clone()).unwrap();
+    let rng = &mut rand_chacha::ChaCha8Rng::seed_from_u64(0);
+    let tensors = Classifier::new(device.clone(), config.model, rng).unwrap().state().unwrap();
+    let old = json!({
+        "map": {
+            "name": "split-sign", "form": "split-sign", "activation": "Softsign", "shift": 1.2, "power": 1.0,
+            "injection": "Outer", "absolute_weights": false, "requires": null, "normalisation": null,
+        },
+        "scope": { "kind": "all-inputs" },
+        "verdict": {
+            "kind": "proven", "theorem": "split-sign", "factor": 0.1, "metric": { "name": "thompson" },
+            "picard_converges": true,
+            "evidence": { "kind": "by-form", "signs": "mixed", "weight_norm": null },
+        },
+    });
+    let note = json!({ "config": stored, "selected": [1, 2.5], "certificate": old });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    TensorFile { note, tensors }.write(&path).unwrap();
+    let (mut model, note) = load_model(&device, &path).unwrap();
+    let certificate = note.certificate.unwrap();
+    let layer = model.equilibrium().unwrap();
+    assert_eq!((&certificate.scope, certificate.map), (&Scope::NonnegativeInputs, layer.map().equation()));
+    assert!(matches!(certificate.verdict, Verdict::Proven { factor: Some(factor), .. } if factor > 0.5));
 }
