@@ -194,8 +194,8 @@ impl Operator {
         count(&[channels, height, width])
             .ok_or_else(|| OperatorError::Overflow(format!("an image of {channels} x {height} x {width}")))?;
         let pairs = channels.saturating_mul(channels);
-        let wide =
-            padding == Padding::Circular && kernel.len() == pairs.saturating_mul(Conv::LARGEST_SIDE * Conv::LARGEST_SIDE);
+        let wide = padding == Padding::Circular
+            && kernel.len() == pairs.saturating_mul(Conv::LARGEST_SIDE * Conv::LARGEST_SIDE);
         let side = if wide { Conv::LARGEST_SIDE } else { 3 };
         if padding == Padding::Circular && (height < side || width < side) {
             return Err(OperatorError::SmallTorus { side, height, width });

@@ -3,11 +3,9 @@
 use divan::{Bencher, black_box};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use subdeq_theory::activation::Activation;
+use subdeq_map::{Activation, Map, Operator, Padding};
 use subdeq_theory::certificate::{Domain, Scope, Theorem};
 use subdeq_theory::certify::Certifier;
-use subdeq_theory::map::MapSpec;
-use subdeq_theory::operator::{Operator, Padding};
 
 fn main() {
     divan::main();
@@ -18,8 +16,8 @@ fn uniform(count: usize, scale: f64) -> Vec<f64> {
     (0..count).map(|_| scale * rng.random_range(-1.0..1.0)).collect()
 }
 
-fn map() -> MapSpec {
-    MapSpec::single(Activation::Tanh, 1.2)
+fn map() -> Map {
+    Map::single(Activation::Tanh, 1.2).unwrap()
 }
 
 /// Entries of standard deviation `gain / sqrt(n)`.
@@ -38,8 +36,8 @@ fn conv(gain: f64) -> Operator {
 fn all_inputs_dense_87(bencher: Bencher, gain: f64) {
     let (map, w) = (map(), dense(87, gain));
     let mut certifier = Certifier::proofs_only();
-    certifier.all_inputs(&map, &w).expect("a proper question");
-    bencher.bench_local(|| certifier.all_inputs(black_box(&map), black_box(&w)));
+    certifier.certify(&map, &w, &Scope::NonnegativeInputs).expect("a proper question");
+    bencher.bench_local(|| certifier.certify(black_box(&map), black_box(&w), &Scope::NonnegativeInputs));
 }
 
 /// n = 87, one input: interval propagation and T1.
@@ -58,7 +56,8 @@ fn sample_87(bencher: Bencher, gain: f64) {
     let (map, w) = (map(), dense(87, gain));
     let y: Vec<f64> = uniform(87, 1.0).iter().map(|x| x.abs()).collect();
     let mut certifier = Certifier::proofs_only();
-    bencher.bench_local(|| certifier.sample(black_box(&map), &w, &y));
+    let scope = Scope::Sample { y };
+    bencher.bench_local(|| certifier.certify(black_box(&map), &w, &scope));
 }
 
 /// 48 channels on 32 x 32, warm started. Gains: closed by T1, by T2, by T3, by nothing.
@@ -66,8 +65,8 @@ fn sample_87(bencher: Bencher, gain: f64) {
 fn all_inputs_conv_48(bencher: Bencher, gain: f64) {
     let (map, w) = (map(), conv(gain));
     let mut certifier = Certifier::proofs_only();
-    certifier.all_inputs(&map, &w).expect("a proper question");
-    bencher.bench_local(|| certifier.all_inputs(black_box(&map), black_box(&w)));
+    certifier.certify(&map, &w, &Scope::NonnegativeInputs).expect("a proper question");
+    bencher.bench_local(|| certifier.certify(black_box(&map), black_box(&w), &Scope::NonnegativeInputs));
 }
 
 /// T3 alone over all frequencies of 48 channels on 32 x 32.
@@ -92,5 +91,6 @@ fn sample_conv_48(bencher: Bencher, gain: f64) {
     let (map, w) = (map(), conv(gain));
     let y: Vec<f64> = uniform(w.len(), 1.0).iter().map(|x| x.abs()).collect();
     let mut certifier = Certifier::proofs_only();
-    bencher.bench_local(|| certifier.sample(black_box(&map), &w, &y));
+    let scope = Scope::Sample { y };
+    bencher.bench_local(|| certifier.certify(black_box(&map), &w, &scope));
 }

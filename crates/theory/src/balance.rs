@@ -3,16 +3,15 @@
 
 use subdeq_map::Operator;
 
-use crate::closing::weighted_sup;
 use crate::operator::channel_sums;
 
-/// Steps of Collatz and Wielandt's iteration for each of the two vectors.
-const ROUNDS: usize = 60;
+/// Sweeps over the unknowns; few are needed, and any `T` is as good as another for a proof.
+const SWEEPS: usize = 30;
 /// Exponents stay where no weight that matters under- or overflows.
 const LARGEST_EXPONENT: f64 = 60.0;
 
-/// `T`, one entry per unknown or per channel of a convolution, that evens out rows and columns: from the left and right Perron
-/// vectors of `|W|`. `None` where it would be the identity, and for graphs.
+/// `T`, one entry per unknown or per channel of a convolution, that makes the sums of `|T W T^-1|` over each row and over each
+/// column about equal (Osborne's balancing). `None` where it would be the identity, and for graphs.
 pub(crate) fn weights(operator: &Operator) -> Option<Vec<f64>> {
     let sums;
     let matrix = match operator {
@@ -23,20 +22,32 @@ pub(crate) fn weights(operator: &Operator) -> Option<Vec<f64>> {
         }
         Operator::Graph(_) => return None,
     };
-    let ones = vec![1.0; matrix.len()];
-    let perron = |matrix: &Operator| {
-        let mut v = ones.clone();
-        weighted_sup::search(matrix, &ones, &mut v, ROUNDS);
-        v
-    };
-    let (right, left) = (perron(matrix), perron(&matrix.transposed()));
-    let exponent = |(l, r): (f64, f64)| (0.5 * (l / r).log2()).round();
-    let t: Vec<f64> = left
-        .into_iter()
-        .zip(right)
-        .map(exponent)
-        .map(|e| if e.is_finite() { e.clamp(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp2() } else { 1.0 })
-        .collect();
+    let n = matrix.len();
+    let mut a: Vec<f64> = matrix.weights().iter().map(|w| w.abs()).collect();
+    let mut exponents = vec![0.0f64; n];
+    for _ in 0..SWEEPS {
+        let mut changed = false;
+        for i in 0..n {
+            let others = || (0..n).filter(|&j| j != i);
+            let row: f64 = others().map(|j| a[i * n + j]).sum();
+            let column: f64 = others().map(|j| a[j * n + i]).sum();
+            let step = (0.5 * (column / row).log2()).round();
+            let fits = step.is_finite() && (exponents[i] + step).abs() <= LARGEST_EXPONENT;
+            if step == 0.0 || !fits {
+                continue;
+            }
+            exponents[i] += step;
+            for j in others() {
+                a[i * n + j] *= step.exp2();
+                a[j * n + i] *= (-step).exp2();
+            }
+            changed = true;
+        }
+        if !changed {
+            break;
+        }
+    }
+    let t: Vec<f64> = exponents.into_iter().map(f64::exp2).collect();
     t.iter().any(|t| *t != 1.0).then_some(t)
 }
 

@@ -58,14 +58,7 @@ impl WeightFacts {
             (true, false) => SignStructure::RowSigned,
             (true, true) => SignStructure::Mixed,
         };
-        WeightFacts {
-            signs,
-            all_positive,
-            excitatory,
-            inhibitory,
-            two_norm: None,
-            interacting_groups: false,
-        }
+        WeightFacts { signs, all_positive, excitatory, inhibitory, two_norm: None, interacting_groups: false }
     }
 
     /// Widens the sums of a zero-padded convolution to what they can be at the border, where only the centre taps are certain
@@ -209,7 +202,9 @@ impl Question<'_> {
                     }
                     Err(_) => String::new(),
                 };
-                return Err(refusal(format!("weights of both signs in one row have no strong degree{paper}")));
+                return Err(refusal(format!(
+                    "weights of both signs in one row have no strong degree{paper}"
+                )));
             }
         };
         self.require_positive(domain)?;
@@ -231,7 +226,11 @@ impl Question<'_> {
                 let doubled = Interval::point(2.0) * Interval::point(shift) + Interval::point(1.0);
                 tanh_above_threshold(doubled.lo, 0.5 * theta)
             }
-            s => return Err(refusal(format!("no degree of {s} is known for inputs that are negative inside it"))),
+            s => {
+                return Err(refusal(format!(
+                    "no degree of {s} is known for inputs that are negative inside it"
+                )));
+            }
         };
         degree.map_err(|_| {
             refusal(format!("inputs go down to {:.6}, for which the shift {shift} is too small", -theta))
@@ -357,11 +356,8 @@ pub(crate) fn positive_everywhere(map: &Map, y_min: f64) -> States {
         Injection::Inner => Interval::point(0.0),
         Injection::Outer => injected(map, y_min),
     };
-    let positive = if map.power() == 1.0 {
-        (base + outside).lo > 0.0
-    } else {
-        base.lo > 0.0 && outside.lo >= 0.0
-    };
+    let positive =
+        if map.power() == 1.0 { (base + outside).lo > 0.0 } else { base.lo > 0.0 && outside.lo >= 0.0 };
     if defined && positive { States::Reals } else { States::Positive }
 }
 

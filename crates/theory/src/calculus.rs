@@ -242,8 +242,12 @@ impl Expr {
             Node::Quotient(f, g) => f.value(z) / g.value(z),
             Node::Power(f, p) => f.value(z).powf(*p),
             // As a loop of comparisons, so that "not a number" is not forgotten.
-            Node::Max(parts) => values(parts).into_iter().fold(f64::NEG_INFINITY, |a, b| if a > b { a } else { b }),
-            Node::Min(parts) => values(parts).into_iter().fold(f64::INFINITY, |a, b| if a < b { a } else { b }),
+            Node::Max(parts) => {
+                values(parts).into_iter().fold(f64::NEG_INFINITY, |a, b| if a > b { a } else { b })
+            }
+            Node::Min(parts) => {
+                values(parts).into_iter().fold(f64::INFINITY, |a, b| if a < b { a } else { b })
+            }
             Node::Norm(p, parts) => p.norm(&values(parts)),
             Node::LogSumExp(parts) => LogSumExp.value(&values(parts)),
             Node::Scalar(h, f) => h.value(f.value(z)),
@@ -261,7 +265,9 @@ impl Expr {
             Node::Sum { terms, .. } => terms.iter().map(|(_, f)| f.coordinates).max().unwrap_or(0),
             Node::Product(f, g) | Node::Quotient(f, g) => f.coordinates.max(g.coordinates),
             Node::Power(f, _) | Node::Scalar(_, f) => f.coordinates,
-            Node::Max(parts) | Node::Min(parts) | Node::Norm(_, parts) | Node::LogSumExp(parts) => most(parts),
+            Node::Max(parts) | Node::Min(parts) | Node::Norm(_, parts) | Node::LogSumExp(parts) => {
+                most(parts)
+            }
             Node::SplitSign { excitation, inhibition, .. } => {
                 excitation.coordinates.max(inhibition.coordinates)
             }

@@ -450,9 +450,16 @@ impl fmt::Display for Certificate {
         match &self.verdict {
             Verdict::Proven { theorem, factor, metric, states, starts, .. } => {
                 let (map, scope) = (self.map, &self.scope);
-                write!(f, "PROVEN: {map} has exactly one {}fixed point {scope}, by {theorem}.", among(*states))?;
+                write!(
+                    f,
+                    "PROVEN: {map} has exactly one {}fixed point {scope}, by {theorem}.",
+                    among(*states)
+                )?;
                 let Some(starts) = starts else {
-                    return write!(f, " Plain iteration need not reach it: use an operator-splitting solver.");
+                    return write!(
+                        f,
+                        " Plain iteration need not reach it: use an operator-splitting solver."
+                    );
                 };
                 let start = if *starts == States::Reals { "every" } else { "every positive" };
                 match factor {

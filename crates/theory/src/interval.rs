@@ -52,11 +52,12 @@ impl Interval {
     /// All reals: what is left to say after an undefined operation.
     pub const ALL: Interval = Interval { lo: f64::NEG_INFINITY, hi: f64::INFINITY };
 
-    /// The interval from `lo` to `hi`. An end that is not a number, or `lo > hi`, gives [`Interval::ALL`]: a wider
-    /// answer is never a wrong one.
+    /// The interval from `lo` to `hi`. An end that is not a number, `lo > hi`, or ends that are the same infinity (a number too
+    /// large to be one) give [`Interval::ALL`]: a wider answer is never a wrong one.
     #[must_use]
     pub fn new(lo: f64, hi: f64) -> Interval {
-        if lo <= hi { Interval { lo, hi } } else { Interval::ALL }
+        let holds_numbers = lo <= hi && lo < f64::INFINITY && hi > f64::NEG_INFINITY;
+        if holds_numbers { Interval { lo, hi } } else { Interval::ALL }
     }
 
     /// The interval that holds `x` alone.

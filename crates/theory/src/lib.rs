@@ -38,6 +38,7 @@ pub mod certify;
 mod cholesky;
 mod closing;
 pub mod degree;
+pub mod exact;
 pub mod frequency;
 mod ibp;
 pub mod interval;

@@ -16,6 +16,8 @@ use crate::round::gamma;
 
 /// Relative accuracy of margins and factors.
 const TOLERANCE: f64 = 1e-6;
+/// Beyond this the squares of the weights drown everything else.
+const LARGEST_LIPSCHITZ: f64 = 1e60;
 /// Larger dense systems than this are not certified (cubic cost).
 const LIMIT: usize = 1024;
 
@@ -80,6 +82,9 @@ impl Splitting {
             return Err(failed("the margin is too small", found));
         }
         let lipschitz = form.lipschitz();
+        if !(lipschitz < LARGEST_LIPSCHITZ) {
+            return Err(failed("the weights are too large for a splitting", lipschitz));
+        }
         // A little below what was shown, for re-checks with other roundings.
         let slack = recheck_slack(form.len(), 1.0 + lipschitz);
         let margin = found - (TOLERANCE * found.min(1.0)).max(slack);
@@ -90,8 +95,8 @@ impl Splitting {
         let q = form
             .largest_q(step, margin, lipschitz)
             .ok_or_else(|| failed("no splitting factor below 1", 1.0))?;
-        // The form whose definiteness shows q is this large.
-        let size = 2.0 * step * (1.0 + lipschitz) + q * (1.0 + (step * lipschitz).powi(2));
+        // The form whose definiteness shows q is made of terms this large, however small I - W is.
+        let size = 2.0 * step * (2.0 + lipschitz) + q * (1.0 + (step * (2.0 + lipschitz)).powi(2));
         let q = q - recheck_slack(form.len(), size);
         let factor = ((1.0 - q) / (1.0 + q)).sqrt().next_up().next_up();
         if !(q > 0.0 && factor < 1.0) {
@@ -170,8 +175,9 @@ impl<'a> QuadraticForm<'a> {
                 low = middle;
             }
         }
-        // A little above, for re-checks with other roundings.
-        high * (1.0 + TOLERANCE)
+        // A little above, for re-checks with other roundings: I - W may be small although its terms are not.
+        let square = (high * (1.0 + TOLERANCE)).powi(2) + recheck_slack(self.len(), (2.0 + high).powi(2));
+        square.sqrt().next_up()
     }
 
     /// Unknowns of the matrix that is factorised: all of them, or the channels (as real and imaginary parts).

@@ -33,7 +33,9 @@ pub(crate) fn refine(model: &Model<'_>, z: &mut Vec<f64>, steps: usize) -> f64 {
             break;
         }
         let here: Vec<Interval> = z.iter().map(|&x| Interval::point(x)).collect();
-        let Some(c) = model.one_minus_jacobian(&here).and_then(|ball| inverse(&ball.centre, n)) else { break };
+        let Some(c) = model.one_minus_jacobian(&here).and_then(|ball| inverse(&ball.centre, n)) else {
+            break;
+        };
         model.apply(z, &mut image);
         image.iter_mut().zip(z.iter()).for_each(|(g, z)| *g -= z);
         matvec(&c, &image, &mut step);

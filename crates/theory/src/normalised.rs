@@ -5,7 +5,7 @@ use subdeq_map::{Normalisation, PNorm};
 
 use crate::bound::Upper;
 use crate::certificate::{Attempt, Theorem};
-use crate::certify::stated;
+use crate::certify::stated_norm;
 use crate::closing::log_jacobian;
 use crate::ibp;
 use crate::interval::Interval;
@@ -32,7 +32,7 @@ pub(crate) fn prove(
         return None;
     };
     let kappa = factor(layer, interact.then_some(&groups), &found);
-    let Some(factor) = stated(kappa) else {
+    let Some(factor) = stated_norm(kappa) else {
         tried.push(Attempt::new(theorem.to_string(), "the factor is not below 1", kappa));
         return None;
     };

@@ -212,6 +212,9 @@ fn propagate(graph: &Graph, x: &[f64], out: &mut [f64], weight: impl Fn(f64) -> 
     }
 }
 
+/// Sums of products this large may overflow on the way.
+const LARGEST_SUM: f64 = f64::MAX / 16.0;
+
 /// The interval product `W [l, h]`, with its row sums and scratch computed once for many products.
 pub(crate) struct BoxProduct<'a> {
     operator: &'a Operator,
@@ -249,6 +252,10 @@ impl<'a> BoxProduct<'a> {
             let (centre, spread) = (*lower, (*upper + slack).next_up());
             *lower = (centre - spread).next_down();
             *upper = (centre + spread).next_up();
+            // A partial sum may overflow where the sum itself does not: then nothing is known.
+            if !(largest.get() * row_sum < LARGEST_SUM) {
+                (*lower, *upper) = (f64::NEG_INFINITY, f64::INFINITY);
+            }
         }
     }
 }

@@ -40,9 +40,16 @@ impl Response {
         if self.is_plain() { base } else { base.powf(self.power) }
     }
 
-    /// `{phi(u) : u in on}`, rounded outward; everything where a base of the power is not positive.
+    /// `{phi(u) : u in on}`, rounded outward; everything where a base of the power may be negative.
     pub(crate) fn enclose(&self, on: Interval) -> Interval {
-        self.raise(self.activation.enclose(on), self.power)
+        let base = self.base(on);
+        if self.is_plain() {
+            base
+        } else if base.lo >= 0.0 {
+            base.powf(self.power)
+        } else {
+            Interval::ALL
+        }
     }
 
     /// `{phi'(u) : u in on}` and every secant slope there, rounded outward.
@@ -51,20 +58,16 @@ impl Response {
         if self.is_plain() {
             return slope;
         }
-        let rest = self.raise(self.activation.enclose(on), self.power - 1.0);
-        Interval::point(self.power) * rest * slope
+        let base = self.base(on);
+        // Whatever the exponent: a power of a negative number is not one of these maps.
+        if !(base.lo > 0.0) {
+            return Interval::ALL;
+        }
+        Interval::point(self.power) * base.powf(self.power - 1.0) * slope
     }
 
-    /// `(s + shift)^exponent` for `s` in the interval.
-    fn raise(&self, s: Interval, exponent: f64) -> Interval {
-        let base = s + Interval::point(self.shift);
-        if exponent == 1.0 {
-            base
-        } else if base.lo > 0.0 || (base.lo == 0.0 && exponent > 0.0) {
-            base.powf(exponent)
-        } else {
-            Interval::ALL
-        }
+    fn base(&self, on: Interval) -> Interval {
+        self.activation.enclose(on) + Interval::point(self.shift)
     }
 
     /// Whether `phi` never decreases, so that all its secant slopes are `>= 0`.

@@ -16,7 +16,7 @@ pub(crate) const NEIGHBOURHOOD: f64 = 1e-3;
 pub(crate) const INFLATION: f64 = 1e-6;
 /// Slopes are stated so much larger: where the response is saturated, they change by as much with the last digits of a
 /// preactivation, and a re-check computes those by other code.
-const SLACK: f64 = 1e-9;
+const SLACK: f64 = 1e-6;
 
 /// The preactivations at an anchor `z_k`, its image `zt = F(z_k)`, and how far the two are apart.
 pub(crate) struct Anchor {
@@ -76,7 +76,7 @@ pub(crate) fn slope_bound(layer: &Layer<'_>, at: Interval, on: Interval) -> f64 
     let tangents = layer.response.slope(on).magnitude();
     let known = matches!(layer.response.activation(), Activation::Tanh | Activation::Softsign);
     if !(known && layer.response.is_plain()) {
-        return tangents.max(LEAST_SLOPE);
+        return (tangents * (1.0 + SLACK)).max(LEAST_SLOPE);
     }
     let near = Interval::new((at.lo - NEIGHBOURHOOD).next_down(), (at.hi + NEIGHBOURHOOD).next_up());
     let tangents_near = layer.response.slope(near).magnitude();

@@ -1,13 +1,12 @@
 //! Error bounds, iteration counts and robustness radii, against systems that are actually solved.
 
 use proptest::prelude::*;
-use subdeq_theory::activation::Activation;
+use subdeq_map::{Activation, Operator};
 use subdeq_theory::bounds::{Contraction, relative_error};
 use subdeq_theory::degree::forms::{rational, split_sign};
 use subdeq_theory::degree::{Domain, Nonlinearity};
 use subdeq_theory::interval::Interval;
 use subdeq_theory::metric::thompson;
-use subdeq_theory::operator::Operator;
 use subdeq_theory::robustness::{
     Margin, entrywise_shift, fixed_point_shift, injection_radii, inner_gain, input_radius, limit_box,
     split_sign_step,

@@ -1,9 +1,8 @@
 //! Certificates by form: the right factor for every architecture, and none where the counterexamples live.
 
-use subdeq_theory::activation::Activation;
+use subdeq_map::{Activation, Form, Groups, Layout, Map, Overrides, PNorm, SignStructure};
 use subdeq_theory::by_form::{WeightFacts, prove, weak_degree};
 use subdeq_theory::certificate::{Certificate, Metric, Scope, Theorem, Verdict};
-use subdeq_theory::map::{Form, Groups, Layout, MapSpec, Normalisation, Overrides, PNorm, SignStructure};
 
 fn facts(rows: &[&[f64]]) -> WeightFacts {
     WeightFacts::of_rows(rows.iter().copied())
@@ -21,15 +20,15 @@ fn mixed() -> WeightFacts {
     facts(&[&[2.0, -2.0], &[-90.0, 4.0]])
 }
 
-fn named(name: &str) -> MapSpec {
-    MapSpec::named(name, Layout::Dense).unwrap()
+fn named(name: &str) -> Map {
+    Map::named(name, Layout::Dense).unwrap()
 }
 
 /// The theorem and the factor.
-fn proof(map: &MapSpec, weights: &WeightFacts, y_min: f64) -> Option<(Theorem, f64)> {
+fn proof(map: &Map, weights: &WeightFacts, y_min: f64) -> Option<(Theorem, f64)> {
     match prove(map, weights, y_min) {
-        Ok(Verdict::Proven { theorem, factor, picard_converges, .. }) => {
-            assert!(picard_converges);
+        Ok(Verdict::Proven { theorem, factor, states, starts, .. }) => {
+            assert_eq!(starts, Some(states));
             Some((theorem, factor.unwrap()))
         }
         Ok(other) => panic!("a proof by form is a proof: {other:?}"),
@@ -37,7 +36,7 @@ fn proof(map: &MapSpec, weights: &WeightFacts, y_min: f64) -> Option<(Theorem, f
     }
 }
 
-fn assert_factor(map: &MapSpec, weights: &WeightFacts, theorem: Theorem, factor: f64) {
+fn assert_factor(map: &Map, weights: &WeightFacts, theorem: Theorem, factor: f64) {
     let (by, c) = proof(map, weights, 0.0).unwrap_or_else(|| panic!("{map} is not proven"));
     assert_eq!(by, theorem, "{map}");
     assert!((c - factor).abs() < 2.1e-6, "{map}: {c} against {factor}");
@@ -49,24 +48,28 @@ fn factors_of_the_papers_models() {
     assert_factor(&named("subdeq-tanh"), &row_signed(), Theorem::RowSignedWeights, 0.999124);
     assert_factor(&named("subdeq-normalized-tanh"), &nonnegative(), Theorem::NormalisedMonotone, 0.201446);
     assert_factor(&named("subdeq-normalized-tanh"), &row_signed(), Theorem::NormalisedGeneral, 0.700642);
-    assert_factor(&named("subdeq-abs-normalized-tanh"), &mixed(), Theorem::NormalisedMonotone, 0.246994);
-    let conv = MapSpec::named("subdeq-normalized-tanh", Layout::Conv).unwrap();
-    assert_factor(&conv, &nonnegative(), Theorem::NormalisedInteracting, 2.0 * 0.201446);
+    let absolute = named("subdeq-abs-normalized-tanh");
+    assert_factor(&absolute, &nonnegative(), Theorem::NormalisedMonotone, 0.246994);
+    assert!(proof(&absolute, &mixed(), 0.0).is_none(), "it is a map for W >= 0");
+    let conv = Map::named("subdeq-normalized-tanh", Layout::Conv).unwrap();
+    let interacting = |facts: WeightFacts| WeightFacts { interacting_groups: true, ..facts };
+    assert_factor(&conv, &interacting(nonnegative()), Theorem::NormalisedInteracting, 2.0 * 0.201446);
     // 2 * 0.499196 at 1.603 is below one, so rows of one sign pass even where groups interact.
-    assert_factor(&conv, &row_signed(), Theorem::NormalisedInteracting, 0.998392);
+    assert_factor(&conv, &interacting(row_signed()), Theorem::NormalisedInteracting, 0.998392);
 }
 
 #[test]
 fn factors_of_the_sound_architectures() {
     for weights in [nonnegative(), row_signed(), mixed()] {
         assert_factor(&named("split-sign"), &weights, Theorem::SplitSign, 0.536676);
-        assert_factor(&named("divisive"), &weights, Theorem::Divisive, 0.493988);
-        assert_factor(&named("rational"), &weights, Theorem::Rational, 0.300770);
-        assert_factor(&named("power-ratio"), &weights, Theorem::PowerRatio, 0.9);
+        let at = |name: &str, shift: f64| named(name).with_shift(shift).unwrap();
+        assert_factor(&at("divisive", 1.2), &weights, Theorem::Divisive, 0.493988);
+        assert_factor(&at("rational", 1.2), &weights, Theorem::Rational, 0.300770);
+        assert_factor(&named("power-ratio"), &weights, Theorem::PowerRatio, 0.98);
         assert!(proof(&named("gains"), &weights, 0.0).unwrap().1 < 1.0);
     }
     assert_factor(&named("excitatory"), &nonnegative(), Theorem::NonnegativeWeights, 0.246994);
-    assert_factor(&named("row-signed"), &row_signed(), Theorem::RowSignedWeights, 0.499196);
+    assert_factor(&named("row-signed"), &row_signed(), Theorem::RowSignedWeights, 0.420205);
     assert!(proof(&named("excitatory"), &row_signed(), 0.0).is_none());
     assert!(proof(&named("row-signed"), &mixed(), 0.0).is_none());
     // A5: ||W||_inf times mu_p(1.2), so 4.04 is allowed and 4.05 is not.
@@ -82,7 +85,8 @@ fn factors_of_the_sound_architectures() {
 #[test]
 fn normalised_sound_architectures() {
     let normalised = |name: &str, shift: f64, activation: Option<Activation>| {
-        let overrides = Overrides { activation, shift: Some(shift), norm: Some(PNorm::Inf), power: None };
+        let norm = Some(PNorm::Inf);
+        let overrides = Overrides { activation, shift: Some(shift), norm, ..Overrides::default() };
         named(name).with(&overrides, Layout::Dense).unwrap()
     };
     let tanh = Some(Activation::Tanh);
@@ -93,16 +97,14 @@ fn normalised_sound_architectures() {
 
 #[test]
 fn graph_models() {
-    let graph = |name: &str| MapSpec::named(name, Layout::Graph).unwrap();
+    let graph = |name: &str| Map::named(name, Layout::Graph).unwrap();
     for name in ["appnp-tanh", "appnp-tanh-2"] {
         assert_factor(&graph(name), &nonnegative(), Theorem::NonnegativeWeights, 0.246994);
     }
     assert_factor(&graph("appnp-normalized-tanh"), &nonnegative(), Theorem::NormalisedMonotone, 0.246994);
-    let by_node = MapSpec {
-        normalisation: Some(Normalisation::new(PNorm::Inf, Groups::GraphRows)),
-        ..graph("appnp-normalized-tanh")
-    };
-    assert_factor(&by_node, &nonnegative(), Theorem::NormalisedInteracting, 0.493988);
+    let by_node = graph("appnp-normalized-tanh").normalised(PNorm::Inf, Groups::GraphRows).unwrap();
+    let interacting = WeightFacts { interacting_groups: true, ..nonnegative() };
+    assert_factor(&by_node, &interacting, Theorem::NormalisedInteracting, 0.493988);
     // Linear propagation has degree one: the 2-norm decides.
     let with_norm = |norm| WeightFacts { two_norm: Some(norm), ..nonnegative() };
     assert_factor(&graph("appnp"), &with_norm(1.0), Theorem::GraphPropagation, 0.9);
@@ -122,23 +124,21 @@ fn counterexamples_are_never_proven() {
     assert!(proof(&named("subdeq-tanh"), &facts(&[&[2.0, -2.0], &[0.0, 0.0]]), 0.0).is_none());
     assert!(proof(&named("subdeq-normalized-tanh"), &balanced, 0.0).is_none());
     // E4: interacting groups, mu_p(0.05) = 0.80485.
-    let e4 = MapSpec {
-        normalisation: Some(Normalisation { p: PNorm::Inf, groups: Groups::GraphColumns, interacting: true }),
-        ..MapSpec::single(Activation::Tanh, 0.05)
-    };
-    assert!(proof(&e4, &nonnegative(), 0.0).is_none());
+    let e4 = Map::single(Activation::Tanh, 0.05).unwrap();
+    let e4 = e4.normalised(PNorm::Inf, Groups::Blocks { size: 1 }).unwrap();
+    assert!(proof(&e4, &WeightFacts { interacting_groups: true, ..nonnegative() }, 0.0).is_none());
     // E8: the release's power scaling, rows of one sign.
-    let e8 = MapSpec { power: 0.999, ..MapSpec::single(Activation::Tanh, 1.01) };
+    let e8 = Map::single(Activation::Tanh, 1.01).unwrap().with_power(0.999).unwrap();
     assert!(proof(&e8, &facts(&[&[0.0, -2.0], &[-2.0, 0.0]]), 0.0).is_none());
     // Negative rows under an inner injection: a large y undoes any inhibition.
     assert!(proof(&named("mondeq-tanh"), &row_signed(), 0.0).is_none());
-    let inner = MapSpec { injection: subdeq_theory::map::Injection::Inner, ..named("subdeq-tanh") };
+    let inner = named("subdeq-tanh").inner().unwrap();
     assert!(proof(&inner, &row_signed(), 0.0).is_none());
 }
 
 #[test]
 fn inputs_bounded_away_from_zero_help() {
-    let power = named("subdeq-power-tanh");
+    let power = Map::single(Activation::Tanh, 0.0).unwrap().with_power(0.99).unwrap();
     assert!(
         proof(&power, &nonnegative(), 0.0).is_none(),
         "tanh(0)^0.99 = 0: zero is a fixed point for y = 0"
@@ -159,42 +159,45 @@ fn signs_are_read_off_the_weights() {
     assert_eq!(row_signed().signs, SignStructure::RowSigned);
     assert_eq!(mixed().signs, SignStructure::Mixed);
     assert_eq!(facts(&[&[-0.0, 0.0]]).signs, SignStructure::Nonnegative);
-    assert_eq!(mixed().absolute().signs, SignStructure::Nonnegative);
     assert!(mixed().sup_norm() >= 94.0 && mixed().sup_norm() < 94.0 + 1e-9);
 }
 
 #[test]
 fn maps_by_name() {
-    for name in MapSpec::NAMES {
-        for layout in [Layout::Dense, Layout::Conv, Layout::Graph] {
-            let map = MapSpec::named(name, layout).unwrap();
-            map.check().unwrap();
-            assert_eq!(map.name, name);
+    for name in Map::NAMES {
+        let layouts: &[Layout] =
+            if name.starts_with("appnp") { &[Layout::Graph] } else { &[Layout::Dense, Layout::Conv] };
+        for &layout in layouts {
+            let map = Map::named(name, layout).unwrap();
             let json = serde_json::to_string(&map).unwrap();
-            assert_eq!(serde_json::from_str::<MapSpec>(&json).unwrap(), map, "{json}");
+            assert_eq!(serde_json::from_str::<Map>(&json).unwrap(), map, "{json}");
         }
     }
-    let message = |name: &str| MapSpec::named(name, Layout::Dense).unwrap_err().to_string();
+    let message = |name: &str| Map::named(name, Layout::Dense).unwrap_err().to_string();
     assert!(message("subdeq-tahn").contains("subdeq-tahn") && message("subdeq-tahn").contains("split-sign"));
     assert!(message("node-relu").contains("not an equilibrium"));
     assert_eq!(named("subdeq-tanh").to_string(), "z = tanh(W z) + y + 1.2");
-    assert_eq!(named("subdeq-normalized-power-tanh").to_string(), "z = norm_inf((tanh(|W| z + y))^0.99)");
+    assert_eq!(named("subdeq-normalized-power-tanh").to_string(), "z = norm_inf((tanh(W z + y))^0.99)");
     let bad =
         |overrides: Overrides| named("subdeq-tanh").with(&overrides, Layout::Dense).unwrap_err().to_string();
     assert!(bad(Overrides { power: Some(-1.0), ..Overrides::default() }).contains("not -1"));
-    assert!(bad(Overrides { shift: Some(f64::NAN), ..Overrides::default() }).contains("NaN"));
+    assert!(bad(Overrides { shift: Some(f64::NAN), ..Overrides::default() }).contains("finite"));
     assert!("0.5".parse::<PNorm>().is_err() && "inf".parse::<PNorm>() == Ok(PNorm::Inf));
-    assert_eq!(named("power-ratio").form, Form::PowerRatio { p: 0.45, e: 1.0 });
+    assert_eq!(named("power-ratio").form(), Form::PowerRatio { p: 0.49, e: 1.0 });
 }
 
 #[test]
 fn certificates_survive_json() {
     let verdict = prove(&named("gains"), &mixed(), 0.0).unwrap();
-    let certificate = Certificate { map: named("gains"), scope: Scope::AllInputs, verdict };
+    let certificate = Certificate { map: named("gains"), scope: Scope::NonnegativeInputs, verdict };
     let json = serde_json::to_string(&certificate).unwrap();
     assert_eq!(serde_json::from_str::<Certificate>(&json).unwrap(), certificate);
     let text = certificate.to_string();
-    assert!(text.starts_with("PROVEN") && text.contains("for every input"), "{text}");
+    assert!(
+        text.starts_with("PROVEN")
+            && text.contains("exactly one positive fixed point for every input y >= 0"),
+        "{text}"
+    );
     let Verdict::Proven { metric, .. } = certificate.verdict else { unreachable!() };
     assert_eq!(metric, Metric::Thompson);
 }

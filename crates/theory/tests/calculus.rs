@@ -1,10 +1,9 @@
 //! Expressions built at random: the measured `|J| z / F` never exceeds the degree that the calculus gives.
 
 use proptest::prelude::*;
-use subdeq_theory::activation::Activation;
+use subdeq_map::{Activation, PNorm};
 use subdeq_theory::calculus::{Expr, NotPositive, PositiveMap};
 use subdeq_theory::degree::Nonlinearity;
-use subdeq_theory::map::PNorm;
 
 const VARIABLES: usize = 3;
 

@@ -1,19 +1,21 @@
 //! The counterexamples E1 to E8 to the published uniqueness theorem: none may ever come out proven, and those with a finite
 //! proof of several fixed points must come out refuted, with the fixed points.
 
-use subdeq_theory::activation::Activation;
-use subdeq_theory::certificate::{Certificate, Refutation, Verdict};
+use subdeq_map::{Activation, Groups, Map, Operator, PNorm, Padding};
+use subdeq_theory::certificate::{Certificate, Refutation, Scope, Verdict};
 use subdeq_theory::certify::Certifier;
 use subdeq_theory::degree::{Domain, Nonlinearity};
-use subdeq_theory::map::{Groups, Injection, MapSpec, Normalisation, PNorm};
-use subdeq_theory::operator::{Operator, Padding};
 
-fn tanh(shift: f64) -> MapSpec {
-    MapSpec::single(Activation::Tanh, shift)
+fn tanh(shift: f64) -> Map {
+    Map::single(Activation::Tanh, shift).unwrap()
 }
 
-fn normalised(map: MapSpec, p: PNorm, groups: Groups) -> MapSpec {
-    MapSpec { normalisation: Some(Normalisation::new(p, groups)), ..map }
+fn normalised(map: Map, p: PNorm, groups: Groups) -> Map {
+    map.normalised(p, groups).unwrap()
+}
+
+fn sample(y: &[f64]) -> Scope {
+    Scope::Sample { y: y.to_vec() }
 }
 
 fn balanced(c: f64) -> Operator {
@@ -44,13 +46,15 @@ fn e1_signed_weights_have_three_fixed_points_for_every_shift() {
         let known = |offset: f64| [shift + offset, shift];
         let (a, b, c) = (known(0.0), known(0.957_504_02), known(-0.957_504_02));
         for certificate in [
-            Certifier::new().all_inputs(&tanh(shift), &w).unwrap(),
-            Certifier::new().sample(&tanh(shift), &w, &[0.0, 0.0]).unwrap(),
+            Certifier::new().certify(&tanh(shift), &w, &Scope::NonnegativeInputs).unwrap(),
+            Certifier::new().certify(&tanh(shift), &w, &sample(&[0.0, 0.0])).unwrap(),
         ] {
             assert_among(&refuting_points(&certificate), &[&a, &b, &c]);
         }
     }
-    let points = refuting_points(&Certifier::new().all_inputs(&tanh(1.2), &balanced(1.0)).unwrap());
+    let points = refuting_points(
+        &Certifier::new().certify(&tanh(1.2), &balanced(1.0), &Scope::NonnegativeInputs).unwrap(),
+    );
     assert_among(&points, &[&[1.2, 1.2], &[2.157_504_02, 0.242_495_98], &[0.242_495_98, 2.157_504_02]]);
 }
 
@@ -60,8 +64,8 @@ fn e2_normalised_signed_weights_have_three_fixed_points() {
     for (c, s) in [(1.0, 0.663_169_16), (2.0, 0.285_179_61), (5.0, 0.232_093_33)] {
         let known: [&[f64]; 3] = [&[1.0, 1.0], &[1.0, s], &[s, 1.0]];
         for certificate in [
-            Certifier::new().all_inputs(&map(PNorm::Inf), &balanced(c)).unwrap(),
-            Certifier::new().sample(&map(PNorm::Inf), &balanced(c), &[0.0; 2]).unwrap(),
+            Certifier::new().certify(&map(PNorm::Inf), &balanced(c), &Scope::NonnegativeInputs).unwrap(),
+            Certifier::new().certify(&map(PNorm::Inf), &balanced(c), &sample(&[0.0; 2])).unwrap(),
         ] {
             assert_among(&refuting_points(&certificate), &known);
         }
@@ -69,8 +73,14 @@ fn e2_normalised_signed_weights_have_three_fixed_points() {
     for (p, c) in [(PNorm::Inf, 0.8016), (PNorm::Finite(2.0), 1.134), (PNorm::Finite(1.0), 1.604)] {
         for factor in [1.0, 2.0, 5.0] {
             let w = balanced(c * factor);
-            assert!(!Certifier::new().all_inputs(&map(p), &w).unwrap().verdict.is_proven());
-            assert!(!Certifier::new().sample(&map(p), &w, &[0.0; 2]).unwrap().verdict.is_proven());
+            assert!(
+                !Certifier::new()
+                    .certify(&map(p), &w, &Scope::NonnegativeInputs)
+                    .unwrap()
+                    .verdict
+                    .is_proven()
+            );
+            assert!(!Certifier::new().certify(&map(p), &w, &sample(&[0.0; 2])).unwrap().verdict.is_proven());
         }
     }
 }
@@ -111,52 +121,60 @@ fn e4_interacting_normalised_columns_have_several_fixed_points() {
         &[0.265_155_23, 1.0, 1.0, 0.523_521_23],
         &[0.690_419, 1.0, 0.690_419, 1.0],
     ];
-    let certificate = Certifier::new().sample(&map, &w, &[0.0; 4]).unwrap();
+    let certificate = Certifier::new().certify(&map, &w, &sample(&[0.0; 4])).unwrap();
     assert_among(&refuting_points(&certificate), &known);
-    let certificate = Certifier::new().all_inputs(&map, &w).unwrap();
+    let certificate = Certifier::new().certify(&map, &w, &Scope::NonnegativeInputs).unwrap();
     assert_among(&refuting_points(&certificate), &known);
 }
 
 #[test]
 fn e6_a_negative_injection_breaks_the_theorem_for_nonnegative_weights() {
-    let map = MapSpec { injection: Injection::Inner, ..tanh(1.2) };
+    let map = tanh(1.2).inner().unwrap();
     let w = Operator::dense(1, vec![5.0]).unwrap();
-    let certificate = Certifier::new().sample(&map, &w, &[-6.0]).unwrap();
+    let certificate = Certifier::new().certify(&map, &w, &sample(&[-6.0])).unwrap();
     assert_among(&refuting_points(&certificate), &[&[0.200_090_88], &[1.2], &[2.199_909_12]]);
     // With y >= 0 the same weights are fine, and provably so.
-    assert!(Certifier::new().all_inputs(&map, &w).unwrap().verdict.is_proven());
+    assert!(Certifier::new().certify(&map, &w, &Scope::NonnegativeInputs).unwrap().verdict.is_proven());
 }
 
 #[test]
 fn e7_convolutions_with_signed_kernels() {
     let row = vec![0.0, 0.0, 0.0, 0.0, 2.0, -2.0, 0.0, 0.0, 0.0];
     let w = Operator::conv(1, 1, 2, Padding::Zero, row).unwrap();
-    let certificate = Certifier::new().sample(&tanh(1.2), &w, &[0.999_698_215_3, 0.0]).unwrap();
+    let certificate = Certifier::new().certify(&tanh(1.2), &w, &sample(&[0.999_698_215_3, 0.0])).unwrap();
     let z2 = 2.199_698_215;
     let known = |offset: f64| [z2 + offset, z2];
     let (a, b, c) = (known(0.0), known(0.957_504_02), known(-0.957_504_02));
     assert_among(&refuting_points(&certificate), &[&a, &b, &c]);
-    assert!(Certifier::new().all_inputs(&tanh(1.2), &w).unwrap().verdict.is_refuted());
+    assert!(
+        Certifier::new().certify(&tanh(1.2), &w, &Scope::NonnegativeInputs).unwrap().verdict.is_refuted()
+    );
 
     let laplacian = |c: f64| [0.0, -1.0, 0.0, -1.0, 4.0, -1.0, 0.0, -1.0, 0.0].map(|k| c * k).to_vec();
     let zero_padded = Operator::conv(1, 3, 3, Padding::Zero, laplacian(0.5)).unwrap();
     let periodic = Operator::conv(1, 4, 4, Padding::Circular, laplacian(0.25)).unwrap();
     for w in [zero_padded, periodic] {
         let zero = vec![0.0; w.len()];
-        assert!(refuting_points(&Certifier::new().all_inputs(&tanh(1.2), &w).unwrap()).len() >= 2);
-        assert!(refuting_points(&Certifier::new().sample(&tanh(1.2), &w, &zero).unwrap()).len() >= 2);
+        assert!(
+            refuting_points(&Certifier::new().certify(&tanh(1.2), &w, &Scope::NonnegativeInputs).unwrap())
+                .len()
+                >= 2
+        );
+        assert!(
+            refuting_points(&Certifier::new().certify(&tanh(1.2), &w, &sample(&zero)).unwrap()).len() >= 2
+        );
     }
 }
 
 #[test]
 fn e8_a_power_does_not_save_a_shift_that_is_too_small() {
-    let map = MapSpec { power: 0.999, ..tanh(1.01) };
+    let map = tanh(1.01).with_power(0.999).unwrap();
     for w in
         [Operator::dense(1, vec![-2.0]).unwrap(), Operator::dense(2, vec![0.0, -2.0, -2.0, 0.0]).unwrap()]
     {
         let zero = vec![0.0; w.len()];
-        assert!(!Certifier::new().all_inputs(&map, &w).unwrap().verdict.is_proven());
-        assert!(!Certifier::new().sample(&map, &w, &zero).unwrap().verdict.is_proven());
+        assert!(!Certifier::new().certify(&map, &w, &Scope::NonnegativeInputs).unwrap().verdict.is_proven());
+        assert!(!Certifier::new().certify(&map, &w, &sample(&zero)).unwrap().verdict.is_proven());
     }
 }
 
@@ -167,9 +185,12 @@ fn the_balanced_family_is_proven_up_to_the_point_where_it_is_false() {
     for step in 0..=200 {
         let c = 0.005 * f64::from(step);
         for verdict in [
-            certifier.all_inputs(&tanh(1.2), &balanced(c)).unwrap().verdict,
-            certifier.sample(&tanh(1.2), &balanced(c), &[0.0; 2]).unwrap().verdict,
-            certifier.input_set(&tanh(1.2), &balanced(c), &[0.5; 2]).unwrap().verdict,
+            certifier.certify(&tanh(1.2), &balanced(c), &Scope::NonnegativeInputs).unwrap().verdict,
+            certifier.certify(&tanh(1.2), &balanced(c), &sample(&[0.0; 2])).unwrap().verdict,
+            certifier
+                .certify(&tanh(1.2), &balanced(c), &Scope::InputSet { ymax: vec![0.5; 2] })
+                .unwrap()
+                .verdict,
         ] {
             assert!(c > 0.49 || verdict.is_proven(), "c = {c}: {verdict:?}");
             assert!(c <= 0.5 || !verdict.is_proven(), "c = {c}: {verdict:?}");
@@ -178,7 +199,15 @@ fn the_balanced_family_is_proven_up_to_the_point_where_it_is_false() {
     }
     // Next to the boundary as well.
     for c in [0.5f64.next_up(), 0.5 + 1e-12, 0.5 + 1e-9, 0.5 + 1e-6] {
-        assert!(!certifier.all_inputs(&tanh(1.2), &balanced(c)).unwrap().verdict.is_proven());
-        assert!(!certifier.sample(&tanh(1.2), &balanced(c), &[0.0; 2]).unwrap().verdict.is_proven());
+        assert!(
+            !certifier
+                .certify(&tanh(1.2), &balanced(c), &Scope::NonnegativeInputs)
+                .unwrap()
+                .verdict
+                .is_proven()
+        );
+        assert!(
+            !certifier.certify(&tanh(1.2), &balanced(c), &sample(&[0.0; 2])).unwrap().verdict.is_proven()
+        );
     }
 }

@@ -3,7 +3,8 @@
 
 mod support;
 
-use subdeq_theory::activation::{Activation, LogSumExp};
+use subdeq_map::Activation;
+use subdeq_theory::activation::LogSumExp;
 use subdeq_theory::degree::forms::{
     Gain, divisive, gains, normalised_row_signed, normalised_split_sign, rational, split_sign,
 };

@@ -3,7 +3,8 @@
 mod support;
 
 use proptest::prelude::*;
-use subdeq_theory::activation::Activation;
+use subdeq_map::Activation;
+use subdeq_theory::activation::Enclosure;
 use subdeq_theory::interval::Interval;
 use support::dd;
 
@@ -64,7 +65,7 @@ proptest! {
     fn activations_are_enclosed((x, a) in interval()) {
         for s in activations() {
             prop_assert!(s.enclose(x).contains(s.value(a)), "{s} at {a}");
-            prop_assert!(s.range().encloses(s.enclose(x)) , "{s} on {x:?}");
+            prop_assert!(s.image().encloses(s.enclose(x)) , "{s} on {x:?}");
             prop_assert!(s.slope_bound(x) >= s.derivative(a).abs() * (1.0 - 1e-15), "{s}' at {a} in {x:?}");
             // Secants are no steeper than the slope bound says.
             let rise = (s.value(x.hi) - s.value(x.lo)).abs();

@@ -4,14 +4,16 @@
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use subdeq_theory::activation::Activation;
+use subdeq_map::{Activation, Groups, Layout, Map, Operator, PNorm, Padding};
 use subdeq_theory::certificate::{
-    Certificate, Domain, Evidence, Metric, Refutation, Scope, Theorem, Verdict,
+    Certificate, Domain, Evidence, Metric, Refutation, Scope, States, Theorem, Verdict,
 };
 use subdeq_theory::certify::Certifier;
-use subdeq_theory::map::{Groups, Injection, Layout, MapSpec, Normalisation, PNorm};
 use subdeq_theory::monotone;
-use subdeq_theory::operator::{Operator, Padding};
+
+fn sample(y: &[f64]) -> Scope {
+    Scope::Sample { y: y.to_vec() }
+}
 
 fn gaussian(n: usize, gain: f64, rng: &mut ChaCha8Rng) -> Vec<f64> {
     let scale = gain / (n as f64).sqrt();
@@ -26,7 +28,7 @@ fn through_json(certificate: &Certificate) -> Certificate {
 /// A smaller factor is a lie as soon as the proof is tight; so is a test with other weights.
 fn tampered(certificate: &Certificate) -> Vec<Certificate> {
     let mut lies = Vec::new();
-    let Verdict::Proven { theorem, factor, metric, picard_converges, evidence } = &certificate.verdict else {
+    let Verdict::Proven { theorem, factor, metric, states, starts, evidence } = &certificate.verdict else {
         return lies;
     };
     let with = |factor: Option<f64>, evidence: Evidence| Certificate {
@@ -34,7 +36,8 @@ fn tampered(certificate: &Certificate) -> Vec<Certificate> {
             theorem: *theorem,
             factor,
             metric: metric.clone(),
-            picard_converges: *picard_converges,
+            states: *states,
+            starts: *starts,
             evidence,
         },
         ..certificate.clone()
@@ -61,9 +64,14 @@ fn tampered(certificate: &Certificate) -> Vec<Certificate> {
             lies.push(with(*factor, evidence(elsewhere, slopes.clone())));
             lies.push(with(*factor, evidence(anchor.clone(), smaller)));
         }
-        Evidence::Splitting { margin, lipschitz, step, factor: k } => {
-            let evidence =
-                |margin, lipschitz, factor| Evidence::Splitting { margin, lipschitz, step: *step, factor };
+        Evidence::Splitting { weights, margin, lipschitz, step, factor: k } => {
+            let evidence = |margin, lipschitz, factor| Evidence::Splitting {
+                weights: weights.clone(),
+                margin,
+                lipschitz,
+                step: *step,
+                factor,
+            };
             lies.push(with(None, evidence(1.01 * margin + 0.01, *lipschitz, *k)));
             lies.push(with(None, evidence(*margin, 0.9 * lipschitz, *k)));
             lies.push(with(None, evidence(*margin, *lipschitz, 0.9 * k)));
@@ -98,14 +106,12 @@ proptest! {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let w = Operator::dense(n, gaussian(n, gain, &mut rng)).unwrap();
         let y: Vec<f64> = (0..n).map(|_| rng.random_range(0.0..2.0)).collect();
-        let map = MapSpec {
-            injection: if inner { Injection::Inner } else { Injection::Outer },
-            ..MapSpec::single(if softsign { Activation::Softsign } else { Activation::Tanh }, 1.2)
-        };
+        let map = Map::single(if softsign { Activation::Softsign } else { Activation::Tanh }, 1.2).unwrap();
+        let map = if inner { map.inner().unwrap() } else { map };
         let mut certifier = Certifier::new();
-        assert_honest(&certifier.all_inputs(&map, &w).unwrap(), &w);
-        assert_honest(&certifier.sample(&map, &w, &y).unwrap(), &w);
-        assert_honest(&certifier.input_set(&map, &w, &y).unwrap(), &w);
+        assert_honest(&certifier.certify(&map, &w, &Scope::NonnegativeInputs).unwrap(), &w);
+        assert_honest(&certifier.certify(&map, &w, &sample(&y)).unwrap(), &w);
+        assert_honest(&certifier.certify(&map, &w, &Scope::InputSet { ymax: y.clone() }).unwrap(), &w);
     }
 
     #[test]
@@ -114,7 +120,7 @@ proptest! {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let w = Operator::dense(n, gaussian(n, gain, &mut rng)).unwrap();
         let y: Vec<f64> = (0..n).map(|_| rng.random_range(0.0..2.0)).collect();
-        let map = MapSpec::single(Activation::Tanh, 1.2);
+        let map = Map::single(Activation::Tanh, 1.2).unwrap();
         let boxed = [
             WeightedSup, WeightedTwoNorm, DiagonalStability, SlopeInterval, LogJacobian,
             SecantWeightedSup, SecantTwoNorm, SecantDiagonalStability,
@@ -144,26 +150,27 @@ proptest! {
         let y: Vec<f64> = (0..n).map(|_| rng.random_range(0.0..1.0)).collect();
         let norm = [PNorm::Inf, PNorm::Finite(1.0), PNorm::Finite(2.0)][p];
         for groups in [Groups::WholeVector, Groups::Blocks { size: 2 }] {
-            let map = MapSpec {
-                normalisation: Some(Normalisation::new(norm, groups)),
-                ..MapSpec::single(if seed % 2 == 0 { Activation::Tanh } else { Activation::Softsign }, 1.603)
-            };
-            assert_honest(&Certifier::new().sample(&map, &w, &y).unwrap(), &w);
+            if matches!(groups, Groups::Blocks { size } if n % size != 0) {
+                continue;
+            }
+            let s = if seed % 2 == 0 { Activation::Tanh } else { Activation::Softsign };
+            let map = Map::single(s, 1.603).unwrap().normalised(norm, groups).unwrap();
+            assert_honest(&Certifier::new().certify(&map, &w, &sample(&y)).unwrap(), &w);
         }
     }
 
     #[test]
     fn monotone_certificates_pass(n in 1usize..12, scale in 0.1f64..3.0, margin in 0.05f64..0.8, seed in any::<u64>()) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let map = MapSpec::named("monotone", Layout::Dense).unwrap();
+        let map = Map::named("monotone", Layout::Dense).unwrap();
         let v = Operator::dense(n, gaussian(n, scale, &mut rng)).unwrap();
         let (w, _) = monotone::shifted(&v, margin).unwrap();
-        let certificate = Certifier::new().all_inputs(&map, &w).unwrap();
+        let certificate = Certifier::new().certify(&map, &w, &Scope::AllInputs).unwrap();
         prop_assert!(certificate.verdict.is_proven());
         assert_honest(&certificate, &w);
         let (a, b) = (gaussian(n, scale, &mut rng), gaussian(n, scale, &mut rng));
         let w = monotone::from_factors(n, margin, &a, &b).unwrap();
-        let certificate = Certifier::new().all_inputs(&map, &w).unwrap();
+        let certificate = Certifier::new().certify(&map, &w, &Scope::AllInputs).unwrap();
         prop_assert!(certificate.verdict.is_proven());
         assert_honest(&certificate, &w);
     }
@@ -171,8 +178,8 @@ proptest! {
 
 #[test]
 fn convolutions_pass_by_channels_frequencies_and_boxes() {
-    let map = MapSpec::single(Activation::Tanh, 1.2);
-    let monotone = MapSpec::named("monotone", Layout::Conv).unwrap();
+    let map = Map::single(Activation::Tanh, 1.2).unwrap();
+    let monotone = Map::named("monotone", Layout::Conv).unwrap();
     let mut seen = std::collections::HashSet::new();
     for seed in 0..60 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -183,9 +190,12 @@ fn convolutions_pass_by_channels_frequencies_and_boxes() {
         let y: Vec<f64> = (0..w.len()).map(|_| rng.random_range(0.0..2.0)).collect();
         let (shifted, _) = monotone::shifted(&w, 0.3).unwrap();
         for (certificate, w) in [
-            (Certifier::proofs_only().all_inputs(&map, &w).unwrap(), &w),
-            (Certifier::proofs_only().sample(&map, &w, &y).unwrap(), &w),
-            (Certifier::proofs_only().all_inputs(&monotone, &shifted).unwrap(), &shifted),
+            (Certifier::proofs_only().certify(&map, &w, &Scope::NonnegativeInputs).unwrap(), &w),
+            (Certifier::proofs_only().certify(&map, &w, &sample(&y)).unwrap(), &w),
+            (
+                Certifier::proofs_only().certify(&monotone, &shifted, &Scope::NonnegativeInputs).unwrap(),
+                &shifted,
+            ),
         ] {
             if let Verdict::Proven { theorem, .. } = certificate.verdict {
                 seen.insert(theorem);
@@ -202,15 +212,15 @@ fn convolutions_pass_by_channels_frequencies_and_boxes() {
 
 #[test]
 fn weights_that_break_the_proof_are_noticed() {
-    let map = MapSpec::single(Activation::Tanh, 1.2);
+    let map = Map::single(Activation::Tanh, 1.2).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     // Rank one, balanced: several fixed points for equal inputs.
     let sign = |k: usize| if (k / 6 + k % 6).is_multiple_of(2) { 1.0 } else { -1.0 };
     let several = Operator::dense(6, (0..36).map(sign).collect()).unwrap();
-    assert!(Certifier::new().sample(&map, &several, &[0.3; 6]).unwrap().verdict.is_refuted());
+    assert!(Certifier::new().certify(&map, &several, &sample(&[0.3; 6])).unwrap().verdict.is_refuted());
     for gain in [0.2, 0.6, 1.0] {
         let w = Operator::dense(6, gaussian(6, gain, &mut rng)).unwrap();
-        let certificate = Certifier::new().sample(&map, &w, &[0.3; 6]).unwrap();
+        let certificate = Certifier::new().certify(&map, &w, &sample(&[0.3; 6])).unwrap();
         assert!(certificate.verdict.is_proven());
         assert!(certificate.recheck(&several).is_err());
         let other_size = Operator::dense(5, vec![0.0; 25]).unwrap();
@@ -218,16 +228,16 @@ fn weights_that_break_the_proof_are_noticed() {
     }
     // By form: a single negative weight voids the proof for nonnegative weights.
     let nonnegative = Operator::dense(2, vec![3.0, 1.0, 2.0, 5.0]).unwrap();
-    let certificate = Certifier::new().all_inputs(&map, &nonnegative).unwrap();
+    let certificate = Certifier::new().certify(&map, &nonnegative, &Scope::NonnegativeInputs).unwrap();
     assert_honest(&certificate, &nonnegative);
     assert!(certificate.recheck(&Operator::dense(2, vec![3.0, -1.0, 2.0, 5.0]).unwrap()).is_err());
 }
 
 #[test]
 fn refutations_pass_and_forged_fixed_points_fail() {
-    let map = MapSpec::single(Activation::Tanh, 1.2);
+    let map = Map::single(Activation::Tanh, 1.2).unwrap();
     let w = Operator::dense(2, vec![1.0, -1.0, -1.0, 1.0]).unwrap();
-    let certificate = Certifier::new().all_inputs(&map, &w).unwrap();
+    let certificate = Certifier::new().certify(&map, &w, &Scope::NonnegativeInputs).unwrap();
     assert_honest(&certificate, &w);
     let Verdict::Refuted { witness: Refutation::FixedPoints { y, points, radii } } = &certificate.verdict
     else {
@@ -251,15 +261,16 @@ fn weights_per_channel_are_checked_at_the_steepest_pixel() {
     let mut kernel = vec![0.0; 9];
     kernel[4] = 3.0;
     let w = Operator::conv(1, 1, 2, Padding::Zero, kernel).unwrap();
-    let map = MapSpec { injection: Injection::Inner, ..MapSpec::single(Activation::Tanh, 1.2) };
+    let map = Map::single(Activation::Tanh, 1.2).unwrap().inner().unwrap();
     let forged = |y: Vec<f64>| Certificate {
-        map: map.clone(),
+        map,
         scope: Scope::Sample { y },
         verdict: Verdict::Proven {
             theorem: Theorem::WeightedSup,
             factor: Some(0.9),
             metric: Metric::WeightedSup { v: vec![1.0] },
-            picard_converges: true,
+            states: States::Reals,
+            starts: Some(States::Reals),
             evidence: Evidence::Closing { domain: Domain::Propagated { steps: 50 }, weights: vec![1.0] },
         },
     };

@@ -3,47 +3,42 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use subdeq_theory::activation::Activation;
-use subdeq_theory::map::{Form, Groups, Injection, MapSpec};
-use subdeq_theory::operator::Operator;
+use subdeq_map::{Activation, Form, Injection, Map, Operator};
+use subdeq_theory::certificate::States;
 
 /// A map with weights and one input.
 pub struct System<'a> {
-    map: &'a MapSpec,
+    map: &'a Map,
     n: usize,
     /// Row major.
     matrix: Vec<f64>,
+    groups: Vec<Vec<usize>>,
     y: &'a [f64],
+    states: States,
 }
 
 impl<'a> System<'a> {
-    pub fn new(map: &'a MapSpec, weights: &Operator, y: &'a [f64]) -> System<'a> {
+    /// With the states among which fixed points count.
+    pub fn new(map: &'a Map, weights: &Operator, y: &'a [f64], states: States) -> System<'a> {
         let n = weights.len();
         let matrix = weights.to_dense(n).expect("small enough");
-        System { map, n, matrix, y }
+        let norm = map.normalisation();
+        let groups = norm.map_or(Vec::new(), |norm| norm.groups.members(weights).expect("such groups"));
+        System { map, n, matrix, groups, y, states }
     }
 
     pub fn is_normalised(&self) -> bool {
-        self.map.normalisation.is_some()
-    }
-
-    fn groups(&self) -> Vec<std::ops::Range<usize>> {
-        match self.map.normalisation.map(|norm| norm.groups) {
-            Some(Groups::Blocks { size }) => {
-                (0..self.n).step_by(size).map(|start| start..(start + size).min(self.n)).collect()
-            }
-            _ => std::iter::once(0..self.n).collect(),
-        }
+        self.map.normalisation().is_some()
     }
 
     /// The largest oscillation of a vector within a group: Hilbert's distance of logarithms.
     pub fn oscillation(&self, logs: &[f64]) -> f64 {
-        let osc = |group: std::ops::Range<usize>| {
-            let top = logs[group.clone()].iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let bottom = logs[group].iter().copied().fold(f64::INFINITY, f64::min);
+        let osc = |group: &Vec<usize>| {
+            let top = group.iter().map(|&i| logs[i]).fold(f64::NEG_INFINITY, f64::max);
+            let bottom = group.iter().map(|&i| logs[i]).fold(f64::INFINITY, f64::min);
             top - bottom
         };
-        self.groups().into_iter().map(osc).fold(0.0, f64::max)
+        self.groups.iter().map(osc).fold(0.0, f64::max)
     }
 
     fn row(&self, i: usize) -> &[f64] {
@@ -53,25 +48,27 @@ impl<'a> System<'a> {
     /// `F(z)`.
     pub fn apply(&self, z: &[f64]) -> Vec<f64> {
         let mut out: Vec<f64> = (0..self.n).map(|i| self.entry(i, z)).collect();
-        if let Some(norm) = self.map.normalisation {
-            for group in self.groups() {
-                let size = norm.p.norm(&out[group.clone()]);
-                out[group].iter_mut().for_each(|x| *x /= size);
+        if let Some(norm) = self.map.normalisation() {
+            for group in &self.groups {
+                let size = norm.p.norm(&group.iter().map(|&i| out[i]).collect::<Vec<f64>>());
+                group.iter().for_each(|&i| out[i] /= size);
             }
         }
         out
     }
 
     fn entry(&self, i: usize, z: &[f64]) -> f64 {
-        let s = |u: f64| value(self.map.activation, u);
+        let s = |u: f64| value(self.map.activation(), u);
         let row = self.row(i);
         let plus = || row.iter().zip(z).map(|(w, z)| w.max(0.0) * z).sum::<f64>();
         let minus = || row.iter().zip(z).map(|(w, z)| (-w).max(0.0) * z).sum::<f64>();
-        let inner = self.map.injection == Injection::Inner;
-        let y = self.y[i];
-        let core = match self.map.form {
-            Form::Single | Form::Monotone { .. } => {
-                s(row.iter().zip(z).map(|(w, z)| w * z).sum::<f64>() + if inner { y } else { 0.0 })
+        let inner = self.map.injection() == Injection::Inner;
+        let share = if let Form::Graph { teleport } = self.map.form() { teleport } else { 1.0 };
+        let y = share * self.y[i];
+        let core = match self.map.form() {
+            Form::Single | Form::Graph { .. } => {
+                let kept = if let Form::Graph { teleport } = self.map.form() { 1.0 - teleport } else { 1.0 };
+                s(kept * row.iter().zip(z).map(|(w, z)| w * z).sum::<f64>() + if inner { y } else { 0.0 })
             }
             Form::SplitSign => s(plus()) - s(minus()),
             Form::Divisive { q } => s(plus() / (q + minus())),
@@ -79,20 +76,23 @@ impl<'a> System<'a> {
             Form::PowerRatio { p, e } => {
                 return ((plus() + y + e) / (minus() + self.y[self.n + i] + e)).powf(p);
             }
-            Form::Gains { tie } => {
+            Form::Gains => {
                 let signed: f64 = row.iter().zip(z).map(|(w, z)| w * s(*z)).sum();
-                signed + tie * row.iter().map(|w| (-w).max(0.0)).sum::<f64>()
+                signed + self.map.tie() * row.iter().map(|w| (-w).max(0.0)).sum::<f64>()
             }
             Form::Monomial => s(row.iter().zip(z).map(|(w, z)| w * z.ln()).sum::<f64>().exp()),
-            Form::Graph { .. } => unreachable!("graphs are not drawn"),
         };
-        (core + self.map.shift).powf(self.map.power) + if inner { 0.0 } else { y }
+        (core + self.map.shift()).powf(self.map.power()) + if inner { 0.0 } else { y }
     }
 
-    /// A random start in the positive orthant, mostly where the fixed points are, sometimes far away.
-    pub fn start(&self, rng: &mut ChaCha8Rng) -> Vec<f64> {
-        let far = if rng.random_bool(0.2) { 20.0 } else { 1.0 };
-        (0..self.n).map(|i| far * (rng.random_range(0.0..2.4) + 0.5 * self.y[i]) + 1e-3).collect()
+    /// A random start among the states, mostly where the fixed points are, sometimes far away, sometimes very near zero.
+    pub fn start(&self, rng: &mut ChaCha8Rng, among: States) -> Vec<f64> {
+        let far = [1.0, 1.0, 1.0, 20.0, 1e-4][rng.random_range(0..5)];
+        let entry = |i: usize, rng: &mut ChaCha8Rng| match among {
+            States::Positive => far * (rng.random_range(0.0..2.4) + 0.5 * self.y[i].abs()) + 1e-9,
+            States::Reals => far * (rng.random_range(-2.4..2.4) + 0.5 * self.y[i]),
+        };
+        (0..self.n).map(|i| entry(i, rng)).collect()
     }
 
     /// Corners of the box that holds all fixed points of a plain layer.
@@ -108,7 +108,7 @@ impl<'a> System<'a> {
                 }
             }
         };
-        (0..self.n).map(|i| (self.map.shift + self.y[i] + side(i)).max(1e-3)).collect()
+        (0..self.n).map(|i| (self.map.shift() + self.y[i] + side(i)).max(self.least())).collect()
     }
 
     /// Plain iteration; the last step's size is the residual.
@@ -116,7 +116,7 @@ impl<'a> System<'a> {
         let mut residual = f64::INFINITY;
         for _ in 0..limit {
             let next = self.apply(&z);
-            residual = next.iter().zip(&z).map(|(a, b)| (a - b).abs() / (1.0 + a.abs())).fold(0.0, f64::max);
+            residual = largest(next.iter().zip(&z).map(|(a, b)| (a - b).abs() / (1.0 + a.abs())));
             z = next;
             if residual <= 1e-13 || residual.is_nan() {
                 break;
@@ -129,7 +129,7 @@ impl<'a> System<'a> {
     pub fn newton(&self, mut z: Vec<f64>) -> Option<Vec<f64>> {
         let n = self.n;
         let defect = |z: &[f64]| -> Vec<f64> { self.apply(z).iter().zip(z).map(|(f, z)| f - z).collect() };
-        let size = |g: &[f64]| g.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+        let size = |g: &[f64]| largest(g.iter().map(|x| x.abs()));
         let mut g = defect(&z);
         for _ in 0..if n > 30 { 10 } else { 40 } {
             if size(&g) < 1e-12 * (1.0 + size(&z)) {
@@ -166,13 +166,24 @@ impl<'a> System<'a> {
         None
     }
 
-    /// Maps on the positive orthant must stay there; the others may go anywhere.
+    /// Where only positive states count, no other is looked at.
     fn least(&self) -> f64 {
-        match self.map.form {
-            Form::Single | Form::Monotone { .. } if self.map.normalisation.is_none() => f64::NEG_INFINITY,
-            _ => 1e-9,
-        }
+        if self.states == States::Positive { 1e-12 } else { f64::NEG_INFINITY }
     }
+
+    /// Whether the fixed points that count include this one, well inside.
+    pub fn counts(&self, z: &[f64]) -> bool {
+        let inside = |z: f64| z.abs() < 1e150 && (self.states == States::Reals || z > 1e-9);
+        // Where the map is steep, a small defect is not yet a small distance.
+        let defect = largest(self.apply(z).iter().zip(z).map(|(f, z)| (f - z).abs() / (1.0 + z.abs())));
+        let steep = 1.0 + largest(self.matrix.iter().map(|w| w.abs()));
+        z.iter().all(|z| inside(*z)) && defect * steep < 1e-7
+    }
+}
+
+/// The largest number; not a number if there is one that is none.
+pub fn largest(numbers: impl Iterator<Item = f64>) -> f64 {
+    numbers.fold(0.0, |top: f64, x| if x <= top { top } else { x })
 }
 
 fn value(s: Activation, u: f64) -> f64 {

@@ -3,11 +3,13 @@
 //!     cargo run --release -p subdeq-theory --example attack -- --draws 1500000
 //!
 //! Options: `--draws N` systems to draw (default 100000), `--first K` number of the first one (to repeat a violation),
-//! `--starts K` starts for each certified one (default 12), `--seed S`, `--threads T`, `--table M` systems per row of the table
+//! `--starts K` starts for each certified one (default 6), `--thorough P` percent of the systems that are also refuted and
+//! forged (default 5), `--seed S`, `--threads T`, `--table M` systems per row of the table
 //! of fractions (default 100; 0 for none).
 
 mod campaign;
 mod evaluate;
+mod forge;
 mod table;
 
 use std::process::ExitCode;
@@ -16,7 +18,7 @@ use std::time::Instant;
 use campaign::Settings;
 
 fn main() -> ExitCode {
-    let mut settings = Settings { first: 0, draws: 100_000, starts: 12, seed: 1 };
+    let mut settings = Settings { first: 0, draws: 100_000, starts: 6, seed: 1, thorough: 0.05 };
     let (mut threads, mut per_row) = (0, 100);
     let mut arguments = std::env::args().skip(1);
     while let Some(option) = arguments.next() {
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
             "--draws" => settings.draws = number,
             "--starts" => settings.starts = number,
             "--seed" => settings.seed = number as u64,
+            "--thorough" => settings.thorough = (number as f64 / 100.0).min(1.0),
             "--threads" => threads = number,
             "--table" => per_row = number,
             _ => {
@@ -62,7 +65,8 @@ fn main() -> ExitCode {
     for (family, count) in &report.by_family {
         println!("  {count:>9}  {family}");
     }
-    println!("{} systems re-checked from their certificates", report.rechecked);
+    println!("{} refutations checked", report.refuted);
+    println!("{} certificates re-checked, {} forged ones refused", report.rechecked, report.forged);
     println!("violations: {}", report.violations.len());
     for violation in report.violations.iter().take(20) {
         println!("  {violation}");

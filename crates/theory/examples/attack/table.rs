@@ -3,11 +3,9 @@
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use subdeq_theory::activation::Activation;
-use subdeq_theory::certificate::{Domain, Scope, Theorem};
+use subdeq_map::{Activation, Map, Operator};
+use subdeq_theory::certificate::{Domain, Scope, States, Theorem};
 use subdeq_theory::certify::Certifier;
-use subdeq_theory::map::MapSpec;
-use subdeq_theory::operator::Operator;
 
 use super::campaign::{matrix, normal};
 use super::evaluate::System;
@@ -58,7 +56,7 @@ pub fn print(per_row: usize, seed: u64) {
 }
 
 fn count(n: usize, gain: f64, inputs: bool, systems: usize, seed: u64) -> [usize; COLUMNS.len() + 1] {
-    let map = MapSpec::single(Activation::Tanh, 1.2);
+    let map = Map::single(Activation::Tanh, 1.2).unwrap();
     let one = |k: usize| {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(((n * 1000) as u64) << 32 | k as u64);
@@ -71,9 +69,9 @@ fn count(n: usize, gain: f64, inputs: bool, systems: usize, seed: u64) -> [usize
             let scope =
                 if domain == Domain::Everywhere { Scope::AllInputs } else { Scope::Sample { y: y.clone() } };
             let found = certifier.close(&map, &w, &scope, domain, theorem).expect("a proper question");
-            passed[column] = usize::from(found.is_some());
+            passed[column] = usize::from(found.is_some_and(|found| found.verdict.is_proven()));
         }
-        passed[COLUMNS.len()] = usize::from(several(&System::new(&map, &w, &y), &mut rng));
+        passed[COLUMNS.len()] = usize::from(several(&System::new(&map, &w, &y, States::Positive), &mut rng));
         passed
     };
     (0..systems)
@@ -86,7 +84,7 @@ fn count(n: usize, gain: f64, inputs: bool, systems: usize, seed: u64) -> [usize
 fn several(system: &System<'_>, rng: &mut ChaCha8Rng) -> bool {
     let mut known: Option<Vec<f64>> = None;
     (0..12).any(|k| {
-        let start = if k < 3 { system.corner(k) } else { system.start(rng) };
+        let start = if k < 3 { system.corner(k) } else { system.start(rng, States::Positive) };
         let (z, residual) = system.iterate(start, 500);
         if residual > 1e-10 {
             return false;

@@ -10,7 +10,7 @@ use subdeq_map::{BadMap, Form, Map, Operator, Padding, SignStructure, WeightClas
 
 use self::closing_search::{COLD_ROUNDS, Closing, Warm, warm_search};
 use self::frequencies::frequency_proof;
-pub(crate) use self::proof::stated;
+pub(crate) use self::proof::stated_norm;
 use self::proof::{Proof, splitting_proof, weighted_sup_proof};
 pub(crate) use self::secants::{SECANT_MARGIN, SECANT_REACH, WIDER_MARGINS};
 use self::secants::{secant_proof, secant_test};

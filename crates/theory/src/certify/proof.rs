@@ -4,7 +4,8 @@ use crate::certificate::{Attempt, Domain, Evidence, Metric, States, Theorem, Ver
 use crate::monotone;
 use crate::round::STATED_SLACK;
 
-/// How far above the computed bound a factor is stated that rests on a factorisation, whose re-check loses more digits.
+/// How far above the computed bound a factor is stated that rests on a factorisation or on a box, whose re-check loses more
+/// digits.
 const FACTORISED_SLACK: f64 = 1e-7;
 
 /// The smallest factor that is stated.
@@ -41,7 +42,7 @@ pub(crate) fn stated(bound: f64) -> Option<f64> {
     (stated < 1.0).then_some(stated.max(LEAST_STATED))
 }
 
-/// The same for a bound that rests on the definiteness of a matrix.
+/// The same for a bound that rests on the definiteness of a matrix or on a propagated box.
 pub(crate) fn stated_norm(bound: f64) -> Option<f64> {
     stated(bound * (1.0 + FACTORISED_SLACK))
 }

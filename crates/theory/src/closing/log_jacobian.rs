@@ -33,7 +33,8 @@ pub(crate) struct RowSums {
 }
 
 impl RowSums {
-    pub(crate) const ZERO: RowSums = RowSums { absolute: Upper::ZERO, positive: Upper::ZERO, negative: Upper::ZERO };
+    pub(crate) const ZERO: RowSums =
+        RowSums { absolute: Upper::ZERO, positive: Upper::ZERO, negative: Upper::ZERO };
     const UNKNOWN: RowSums =
         RowSums { absolute: Upper::UNKNOWN, positive: Upper::UNKNOWN, negative: Upper::UNKNOWN };
 

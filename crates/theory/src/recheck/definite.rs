@@ -105,12 +105,7 @@ pub(super) fn matrix(operator: &Operator) -> Option<Vec<f64>> {
 
 /// Whether `diagonal I + skew (W + W^T) - weight W^T W` is certainly positive definite, for the operator or, if it is a
 /// convolution, for all blocks of the circular one that it is a compression of.
-pub(super) fn form_is_positive(
-    operator: &Operator,
-    diagonal: f64,
-    skew: f64,
-    weight: f64,
-) -> Option<bool> {
+pub(super) fn form_is_positive(operator: &Operator, diagonal: f64, skew: f64, weight: f64) -> Option<bool> {
     if let Operator::Conv(conv) = operator {
         // An entry of a block is the sum of as many weights as there are taps.
         let largest = (conv.side() * conv.side()) as f64 * largest_size(conv.kernel());

@@ -35,8 +35,9 @@ impl<'a> ExactMap<'a> {
         let (mut value, mut jacobian) = (Vec::with_capacity(n), vec![Interval::point(0.0); n * n]);
         for i in 0..n {
             let (inner, outer) = injections(self.map, Interval::point(self.y[i]));
-            let product =
-                self.rows[i].iter().fold(Interval::point(0.0), |sum, &(j, w)| sum + Interval::point(w) * x[j]);
+            let product = self.rows[i]
+                .iter()
+                .fold(Interval::point(0.0), |sum, &(j, w)| sum + Interval::point(w) * x[j]);
             let u = product + inner;
             let (f, slope) = (scalar.value(u) + outer, scalar.slope(u));
             if !(f.is_bounded() && slope.is_bounded()) {

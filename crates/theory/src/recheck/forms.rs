@@ -52,10 +52,9 @@ pub(super) fn check(
     }
     ensure(normalised || !theorem_is_normalised(theorem), "the map is not normalised")?;
     let evidence = match map.form() {
-        Form::Gains => Evidence::RowGains {
-            excitatory: facts.excitatory.clone(),
-            inhibitory: facts.inhibitory.clone(),
-        },
+        Form::Gains => {
+            Evidence::RowGains { excitatory: facts.excitatory.clone(), inhibitory: facts.inhibitory.clone() }
+        }
         Form::Monomial => Evidence::ByForm { signs: facts.signs, weight_norm: Some(facts.sup_norm()) },
         _ => Evidence::ByForm { signs: facts.signs, weight_norm: None },
     };
@@ -169,7 +168,10 @@ impl ByForm<'_> {
 
     /// The strong degree is at most `c`, by the theorem of the form.
     fn degree_at_most(&self, c: f64, theorem: Theorem) -> Result<(), Recheck> {
-        ensure(theorem == self.plain_theorem()?, format!("its form is proved by another theorem than {theorem}"))?;
+        ensure(
+            theorem == self.plain_theorem()?,
+            format!("its form is proved by another theorem than {theorem}"),
+        )?;
         let (map, s) = (self.map, self.map.activation());
         // `m` such that the scalar has to have a degree of at most `m`.
         let share = |by: f64| (c / by).next_down();
@@ -194,7 +196,10 @@ impl ByForm<'_> {
                 (row.excitatory * Interval::point(up) + row.inhibitory * beyond).hi <= self.shift
             }),
             Theorem::Divisive | Theorem::Rational => scalar(POSITIVE, 0.5 * c),
-            Theorem::Monomial => scalar(POSITIVE, share(self.facts.sup_norm())),
+            Theorem::Monomial => {
+                let norm = self.facts.sup_norm();
+                norm == 0.0 || scalar(POSITIVE, share(norm))
+            }
             Theorem::PowerRatio => matches!(map.form(), Form::PowerRatio { p, .. } if 2.0 * p <= c),
             _ => false,
         };

@@ -98,8 +98,8 @@ impl Sums {
                     magnitude[k] += w.abs() * size[k];
                 }
             }
-            for j in whole..n {
-                let w = weight(row[j]);
+            for (j, &w) in row.iter().enumerate().skip(whole) {
+                let w = weight(w);
                 let (a, b) =
                     if w >= 0.0 { (self.lower[j], self.upper[j]) } else { (self.upper[j], self.lower[j]) };
                 low[0] += w * a;
@@ -135,7 +135,11 @@ impl Sums {
                         // The columns whose neighbour lies inside, and those that wrap around.
                         let (first, last) = ((-right).max(0), (w - right).min(w));
                         let run = |start: isize, end: isize, shift: isize| {
-                            (to + start as usize, from + (start + shift) as usize, (end - start).max(0) as usize)
+                            (
+                                to + start as usize,
+                                from + (start + shift) as usize,
+                                (end - start).max(0) as usize,
+                            )
                         };
                         if first < last {
                             let (to, from, len) = run(first, last, right);
@@ -156,8 +160,7 @@ impl Sums {
     /// `w` times a run of neighbouring entries.
     #[inline(always)]
     fn add_run(&mut self, w: f64, to: usize, from: usize, len: usize) {
-        let (below, above) =
-            if w >= 0.0 { (&self.lower, &self.upper) } else { (&self.upper, &self.lower) };
+        let (below, above) = if w >= 0.0 { (&self.lower, &self.upper) } else { (&self.upper, &self.lower) };
         let (below, above, size) = (&below[from..][..len], &above[from..][..len], &self.size[from..][..len]);
         let (low, high) = (&mut self.low[to..][..len], &mut self.high[to..][..len]);
         let magnitude = &mut self.magnitude[to..][..len];
@@ -205,11 +208,19 @@ mod tests {
                         if part(w) == 0.0 { sum } else { sum + Interval::point(part(w)) * on[j] }
                     })
                 };
-                for (found, exact) in
-                    [(found[i], sum(|w| w)), (plus[i], sum(|w| w.max(0.0))), (minus[i], sum(|w| (-w).max(0.0)))]
-                {
-                    assert!(found.lo <= exact.lo + 1e-13 && exact.lo - found.lo < 1e-12, "{found:?} {exact:?}");
-                    assert!(found.hi >= exact.hi - 1e-13 && found.hi - exact.hi < 1e-12, "{found:?} {exact:?}");
+                for (found, exact) in [
+                    (found[i], sum(|w| w)),
+                    (plus[i], sum(|w| w.max(0.0))),
+                    (minus[i], sum(|w| (-w).max(0.0))),
+                ] {
+                    assert!(
+                        found.lo <= exact.lo + 1e-13 && exact.lo - found.lo < 1e-12,
+                        "{found:?} {exact:?}"
+                    );
+                    assert!(
+                        found.hi >= exact.hi - 1e-13 && found.hi - exact.hi < 1e-12,
+                        "{found:?} {exact:?}"
+                    );
                 }
             }
         }

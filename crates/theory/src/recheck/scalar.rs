@@ -89,9 +89,7 @@ impl Scalar {
                 Interval::new(ends.lo.max(0.0), ends.hi.min(1.0))
             }
             // sech^2(u/2)/4.
-            Activation::Sigmoid => {
-                (u * Interval::point(0.5)).sech_squared() * Interval::point(0.25)
-            }
+            Activation::Sigmoid => (u * Interval::point(0.5)).sech_squared() * Interval::point(0.25),
             Activation::Softplus { beta } => {
                 // 1/(1 + e^-t), increasing; the two ends apart, so that e^t may overflow in one of them.
                 let at = |end: f64| {
@@ -170,7 +168,16 @@ mod tests {
     /// Values and difference quotients at sampled points lie in the enclosures, for every activation, with and without a power.
     #[test]
     fn enclosures_contain_what_is_sampled() {
-        let activations = ["tanh", "sigmoid", "softplus(3)", "softsign", "hardtanh(-1,2)", "relu", "leaky-relu(-4)", "identity"];
+        let activations = [
+            "tanh",
+            "sigmoid",
+            "softplus(3)",
+            "softsign",
+            "hardtanh(-1,2)",
+            "relu",
+            "leaky-relu(-4)",
+            "identity",
+        ];
         for text in activations {
             for power in [1.0, 0.5, 2.5] {
                 let scalar = Scalar { activation: text.parse().unwrap(), shift: 1.5, power };
@@ -185,8 +192,14 @@ mod tests {
                         if f(x).is_nan() || quotient.is_nan() {
                             continue;
                         }
-                        assert!(value.lo - 1e-12 <= f(x) && f(x) <= value.hi + 1e-12, "{text}^{power} at {x}");
-                        assert!(slope.lo - 1e-4 <= quotient && quotient <= slope.hi + 1e-4, "{text}^{power} at {x}: {quotient} {slope:?}");
+                        assert!(
+                            value.lo - 1e-12 <= f(x) && f(x) <= value.hi + 1e-12,
+                            "{text}^{power} at {x}"
+                        );
+                        assert!(
+                            slope.lo - 1e-4 <= quotient && quotient <= slope.hi + 1e-4,
+                            "{text}^{power} at {x}: {quotient} {slope:?}"
+                        );
                     }
                 }
             }
