@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use subdeq_map::Operator;
 use subdeq_theory::bounds::Contraction;
 use subdeq_theory::certificate::{Certificate, Domain, Evidence, Metric, States, Verdict};
+use subdeq_theory::exact::ExactMap;
 use subdeq_theory::interval::Interval;
 use subdeq_theory::operator::Products;
 
-use crate::Result;
-use crate::exact::ExactMap;
+use crate::{Error, Result};
 
 /// A proven bound of the distance between a computed state and the one solution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,9 +43,11 @@ impl<'a> ErrorBounds<'a> {
     pub(crate) fn new(
         certificate: &'a Certificate,
         operator: &'a Operator,
-        hidden: Option<&'a Operator>,
+        hidden: Option<&Operator>,
     ) -> Result<Self> {
-        Ok(Self { certificate, exact: ExactMap::new(&certificate.map, operator, hidden)?, operator })
+        let exact = ExactMap::new(&certificate.map, operator, hidden)
+            .map_err(|error| Error::invalid(error.to_string()))?;
+        Ok(Self { certificate, exact, operator })
     }
 
     /// Boxes around `W x` for `x` in the box.

@@ -27,7 +27,6 @@ mod custom;
 mod equilibrium;
 mod error;
 mod error_bound;
-mod exact;
 pub mod graph;
 mod init;
 pub mod map;
