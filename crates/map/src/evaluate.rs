@@ -1,6 +1,6 @@
 //! What a map means: `F(z; y)` in plain `f64`, written straight from the equation.
 
-use crate::{Form, Injection, Map, Operator};
+use crate::{Form, Injection, Map, Operator, PNorm};
 
 /// Where an equation has no value.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -56,10 +56,20 @@ impl Map {
                 group.iter().for_each(|&i| f[i] /= size);
             }
         }
+        if let Some(projection) = self.projection() {
+            let groups =
+                projection.groups.members(w).map_err(|bad| Undefined { entry: 0, why: bad.to_string() })?;
+            for group in groups {
+                let size = PNorm::Finite(2.0).norm(&group.iter().map(|&i| f[i]).collect::<Vec<f64>>());
+                if size > projection.radius {
+                    group.iter().for_each(|&i| f[i] *= projection.radius / size);
+                }
+            }
+        }
         Ok(f)
     }
 
-    /// Entry `i` before any normalisation.
+    /// Entry `i` before any normalisation or projection.
     fn entry(
         &self,
         w: &Operator,
@@ -85,6 +95,13 @@ impl Map {
         };
         let core = match self.form() {
             Form::Single => s(excitation() - inhibition() + inner),
+            Form::Tied { margin, skew } => {
+                let apply = |a: &Operator, j: usize| a.row(j).iter().map(|&(k, w)| w * z[k]).sum::<f64>();
+                let back = w.transposed();
+                // (A' A z)_i, entry by entry of A z where row i of A' is not zero.
+                let gram: f64 = back.row(i).iter().map(|&(j, a)| a * apply(w, j)).sum();
+                s((1.0 - margin) * z[i] - gram + skew * (apply(w, i) - apply(&back, i)) + inner)
+            }
             Form::Graph { teleport } => s((1.0 - teleport) * (excitation() - inhibition()) + inner),
             Form::SplitSign => s(excitation()) - s(inhibition()),
             Form::Divisive { q } => s(quotient(excitation(), q + inhibition())?),

@@ -30,6 +30,14 @@ pub enum Form {
     Gains,
     /// `s(exp(W ln z))` (A5).
     Monomial,
+    /// `s(W z)` with `W = (1 - margin) I - A'A + skew (A - A')` (A8): the operator is the free `A`, and whatever it is, `W` has
+    /// the margin.
+    Tied {
+        /// `m > 0`.
+        margin: f64,
+        /// `b`, the share of the antisymmetric part.
+        skew: f64,
+    },
     /// `s((1 - t) A Z)` with the injection `t f(X)`: propagation over a graph.
     Graph {
         /// Teleport probability `t` in `(0, 1)`.

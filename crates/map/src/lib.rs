@@ -32,6 +32,6 @@ pub use activation::{Activation, UnknownActivation};
 pub use evaluate::Undefined;
 pub use form::{Form, Injection};
 pub use map::{BadMap, Map, Overrides, Parts};
-pub use norm::{Groups, Normalisation, PNorm};
+pub use norm::{Groups, Normalisation, PNorm, Projection};
 pub use operator::{Conv, Dense, Graph, Layout, Operator, OperatorError, Padding};
 pub use weight_class::{SignStructure, WeightClass};

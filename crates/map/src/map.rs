@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::activation::{Activation, UnknownActivation};
-use crate::{Form, Groups, Injection, Layout, Normalisation, Operator, PNorm, WeightClass};
+use crate::{Form, Groups, Injection, Layout, Normalisation, Operator, PNorm, Projection, WeightClass};
 
 /// An equilibrium map `F(z; y)` without its weights. It exists only where it is defined: every way to build or to read one
 /// checks its [`Parts`].
@@ -51,6 +51,9 @@ pub struct Parts {
     pub weights: WeightClass,
     /// Division by a norm, if any.
     pub normalisation: Option<Normalisation>,
+    /// Projection onto balls, if any (A10).
+    #[serde(default)]
+    pub projection: Option<Projection>,
 }
 
 /// Values that replace a map's defaults.
@@ -106,17 +109,16 @@ impl Map {
     /// # Errors
     /// Parts that do not fit together.
     pub fn of_form(form: Form, activation: Activation, shift: f64) -> Result<Map, BadMap> {
-        let injection = Injection::Outer;
-        let (weights, normalisation) = (WeightClass::Any, None);
         Map::try_from(Parts {
             form,
             activation,
-            injection,
+            injection: Injection::Outer,
             shift,
             power: 1.0,
             tie: 0.0,
-            weights,
-            normalisation,
+            weights: WeightClass::Any,
+            normalisation: None,
+            projection: None,
         })
     }
 
@@ -142,6 +144,15 @@ impl Map {
     /// A norm below 1, or a monotone map.
     pub fn normalised(self, p: PNorm, groups: Groups) -> Result<Map, BadMap> {
         Map::try_from(Parts { normalisation: Some(Normalisation { p, groups }), ..self.parts })
+    }
+
+    /// The same, each group projected onto the ball of that radius: nonexpansive in the 2-norm, so that a contraction stays one
+    /// (A10).
+    ///
+    /// # Errors
+    /// A radius that is not above 0, or a map that is not one of graphs.
+    pub fn projected(self, groups: Groups, radius: f64) -> Result<Map, BadMap> {
+        Map::try_from(Parts { projection: Some(Projection { groups, radius }), ..self.parts })
     }
 
     /// The same for other weights.
@@ -257,10 +268,17 @@ impl Map {
         self.parts.normalisation
     }
 
-    /// Whether it is meant for monotone weights (A7), whose solvers are the splittings.
+    /// Projection onto balls, if any.
+    #[must_use]
+    pub fn projection(&self) -> Option<Projection> {
+        self.parts.projection
+    }
+
+    /// Whether it is meant for monotone weights (A7) or has them by construction (A8): the solvers are the splittings.
     #[must_use]
     pub fn is_monotone(&self) -> bool {
         matches!(self.parts.weights, WeightClass::Monotone { .. })
+            || matches!(self.parts.form, Form::Tied { .. })
     }
 
     /// Refuses an operator on which the map means nothing: groups that its states do not have, a graph map without a graph.
@@ -274,14 +292,16 @@ impl Map {
                 if is_graph { "needs the weights of a graph" } else { "does not take a graph's weights" };
             return Err(BadMap::new(format!("`{self}` {what}")));
         }
-        match self.parts.normalisation {
-            Some(norm) => norm.groups.members(operator).map(|_| ()),
+        let groups = self.parts.normalisation.map(|norm| norm.groups);
+        match groups.or(self.parts.projection.map(|projection| projection.groups)) {
+            Some(groups) => groups.members(operator).map(|_| ()),
             None => Ok(()),
         }
     }
 
     fn check(&self) -> Result<(), String> {
-        let Parts { form, activation, injection, shift, power, tie, weights, normalisation } = self.parts;
+        let Parts { form, activation, injection, shift, power, tie, weights, normalisation, projection } =
+            self.parts;
         activation.check().map_err(|bad| bad.to_string())?;
         let positive = |what: &str, x: f64| match x {
             x if x > 0.0 && x.is_finite() => Ok(()),
@@ -293,7 +313,7 @@ impl Map {
         ensure(tie >= 0.0 && tie.is_finite(), "its tie must be a finite number from 0")?;
         ensure(tie == 0.0 || form == Form::Gains, "only gains have a tie")?;
         ensure(power == 1.0 || form == Form::Single, "only s(W z) takes a power")?;
-        let chooses = matches!(form, Form::Single | Form::Graph { .. });
+        let chooses = matches!(form, Form::Single | Form::Tied { .. } | Form::Graph { .. });
         ensure(
             chooses || injection == Injection::Outer,
             "this form takes its injection outside the activation",
@@ -313,6 +333,10 @@ impl Map {
                     "its teleport probability must lie between 0 and 1",
                 )?;
             }
+            Form::Tied { margin, skew } => {
+                positive("margin", margin)?;
+                ensure(skew.is_finite(), "its skew must be finite")?;
+            }
             Form::Single | Form::SplitSign | Form::Gains | Form::Monomial => {}
         }
         if let Form::Rational { .. } = form {
@@ -320,6 +344,8 @@ impl Map {
         }
         if let WeightClass::Monotone { margin } = weights {
             ensure(margin >= 0.0 && margin.is_finite(), "its margin must be a finite number from 0")?;
+        }
+        if self.is_monotone() {
             ensure(power == 1.0, "a monotone map has no power: its slopes would leave [0, 1]")?;
             ensure(normalisation.is_none(), "a monotone map has no normalisation")?;
             if !activation.slopes_in_unit_interval() {
@@ -337,6 +363,13 @@ impl Map {
                 of_graph == on_graph,
                 "graph maps, and only they, are normalised by rows or columns of Z",
             )?;
+        }
+        if let Some(Projection { groups, radius }) = projection {
+            positive("radius", radius)?;
+            ensure(matches!(form, Form::Graph { .. }), "only graph maps are projected")?;
+            ensure(normalisation.is_none(), "a map is normalised or projected, not both")?;
+            let of_graph = matches!(groups, Groups::GraphColumns | Groups::GraphRows);
+            ensure(of_graph, "graph maps are projected by rows or columns of Z")?;
         }
         Ok(())
     }
@@ -381,6 +414,9 @@ impl fmt::Display for Map {
             Form::PowerRatio { p, e } => format!("((W+ z + y1 + {e}) / (W- z + y2 + {e}))^{p}"),
             Form::Gains => format!("W+ {s}(P z) - W- {s}(N z) + {} (W- 1)", self.parts.tie),
             Form::Monomial => format!("{s}(exp(W ln z))"),
+            Form::Tied { margin, skew } => {
+                format!("{s}(((1 - {margin}) I - A'A + {skew} (A - A')) z{inner})")
+            }
             Form::Graph { teleport } => format!("{s}((1 - {teleport}) A z{inner})"),
         };
         let shift = match self.parts.shift {
@@ -393,6 +429,9 @@ impl fmt::Display for Map {
         } else {
             format!("({core}{shift})^{}{outer}", self.parts.power)
         };
+        if let Some(Projection { groups, radius }) = self.parts.projection {
+            return write!(f, "z = P_{radius}({body}), {groups} projected onto balls of radius {radius}");
+        }
         match self.parts.normalisation {
             None => write!(f, "z = {body}"),
             Some(Normalisation { p, groups: Groups::WholeVector }) => write!(f, "z = norm_{p}({body})"),

@@ -166,3 +166,12 @@ pub struct Normalisation {
     /// What forms a group.
     pub groups: Groups,
 }
+
+/// Projection of each group of entries onto the ball of a radius around zero, in the 2-norm.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Projection {
+    /// What forms a group.
+    pub groups: Groups,
+    /// Radius of the ball, `> 0`.
+    pub radius: f64,
+}

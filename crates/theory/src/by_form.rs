@@ -111,6 +111,10 @@ pub fn weak_degree(map: &Map) -> Result<WeakDegree, NoDegree> {
 /// # Errors
 /// The [`Attempt`] says which number was not below one, or which property the map lacks.
 pub fn prove(map: &Map, weights: &WeightFacts, y_min: f64) -> Result<Verdict, Attempt> {
+    if map.projection().is_some() {
+        let why = "a projection keeps a contraction in the 2-norm only, and the 2-norm of these weights does not give one";
+        return graph_propagation(map, weights).ok_or_else(|| refusal(why.into()));
+    }
     if !map.weights().admits(weights.signs) {
         return Err(refusal(format!("`{map}` is a map for other weights, these are {}", weights.signs)));
     }
@@ -143,6 +147,7 @@ impl Question<'_> {
         let (s, shift) = (self.map.activation(), self.effective_shift()?);
         let (theorem, factor) = match self.map.form() {
             Form::Single | Form::Graph { .. } => return self.single(),
+            Form::Tied { .. } => return Err(refusal("a monotone map is proved by its construction".into())),
             Form::SplitSign => {
                 self.require_positive_value(split_sign_infimum(s, shift))?;
                 (Theorem::SplitSign, forms::split_sign(s, shift))

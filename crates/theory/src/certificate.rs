@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use subdeq_map::{Map, SignStructure};
+use subdeq_map::{Injection, Map, SignStructure};
 
 use crate::interval::Interval;
 
@@ -160,6 +160,8 @@ pub enum Theorem {
     PowerRatio,
     /// A7: a strongly monotone operator.
     Monotone,
+    /// A8: a strongly monotone operator by construction.
+    MonotoneTied,
     /// Linear or 1-Lipschitz propagation over a graph, `(1 - t) ||A||_2 < 1`.
     GraphPropagation,
     /// Theorem 3: one normalised vector, an order-preserving map, Hilbert's metric.
@@ -276,6 +278,11 @@ pub enum Evidence {
         /// Its contraction factor `||(I - t(I-W))(I + t(I-W))^-1||_2`, rounded up.
         factor: f64,
     },
+    /// The strong degree of a form that takes the signs apart (A3 to A5) on a box of positive states.
+    FormBox {
+        /// Steps of interval propagation that give the box.
+        steps: usize,
+    },
     /// Theorem 4 on boxes of normalised vectors.
     NormalisedBox {
         /// Steps of interval propagation that give the box.
@@ -391,6 +398,30 @@ impl Verdict {
     }
 }
 
+impl Certificate {
+    /// How much further apart than two inputs their solutions can be, in the 2-norm: `1/m` for monotone maps (A7, A8) with the
+    /// input inside the activation. `None` where no such number is proved.
+    ///
+    /// ```
+    /// use subdeq_map::{Layout, Map, Operator};
+    /// use subdeq_theory::{certificate::Scope, certify::Certifier};
+    /// let map = Map::named("monotone", Layout::Dense)?;
+    /// let w = Operator::dense(2, vec![0.5, -9.0, 9.0, 0.5])?;
+    /// let gain = Certifier::new().certify(&map, &w, &Scope::AllInputs)?.gain().expect("a margin of 0.5");
+    /// assert!((2.0..2.001).contains(&gain));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn gain(&self) -> Option<f64> {
+        let Verdict::Proven { evidence: Evidence::Splitting { weights, margin, .. }, .. } = &self.verdict
+        else {
+            return None;
+        };
+        let inner = self.map.injection() == Injection::Inner && weights.is_empty();
+        inner.then(|| (1.0 / margin).next_up())
+    }
+}
+
 impl fmt::Display for Theorem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -404,6 +435,7 @@ impl fmt::Display for Theorem {
             Theorem::Monomial => "monomial form (A5)",
             Theorem::PowerRatio => "power-ratio form (A6)",
             Theorem::Monotone => "strongly monotone operator (A7)",
+            Theorem::MonotoneTied => "monotone by construction (A8)",
             Theorem::GraphPropagation => "damped graph propagation",
             Theorem::NormalisedMonotone => "normalised order-preserving map in Hilbert's metric (Theorem 3)",
             Theorem::NormalisedGeneral => "normalised map in Hilbert's metric (Theorem 4)",

@@ -42,16 +42,26 @@ impl<'a> ExactMap<'a> {
         let parts = |of: &Operator| -> Result<[Operator; 2], OperatorError> {
             Ok([of.clone().try_map(|w| w.max(0.0))?, of.clone().try_map(|w| (-w).max(0.0))?])
         };
-        let whole = matches!(map.form(), Form::Single | Form::Graph { .. } | Form::Monomial);
+        let whole =
+            matches!(map.form(), Form::Single | Form::Graph { .. } | Form::Monomial | Form::Tied { .. });
         let split = if whole { None } else { Some(parts(w)?) };
         let hidden = hidden.map(parts).transpose()?;
-        let groups = map.normalisation().and_then(|norm| norm.groups.members(w).ok()).unwrap_or_default();
+        let groups = map.normalisation().map(|norm| norm.groups);
+        let groups = groups.or(map.projection().map(|projection| projection.groups));
+        let groups = groups.and_then(|groups| groups.members(w).ok()).unwrap_or_default();
         Ok(ExactMap { map, w, split, hidden, groups })
     }
 
     /// A box around `F(z; y)` for `z` in the box; `None` where it is not certainly defined and bounded.
     #[must_use]
     pub fn apply(&self, z: &[Interval], y: &[f64]) -> Option<Vec<Interval>> {
+        let y: Vec<Interval> = y.iter().map(|&y| Interval::point(y)).collect();
+        self.apply_inputs(z, &y)
+    }
+
+    /// The same for every input `y` in a box: one step of the interval embedding.
+    #[must_use]
+    pub fn apply_inputs(&self, z: &[Interval], y: &[Interval]) -> Option<Vec<Interval>> {
         let mut f: Vec<Interval> = match (self.map.form(), &self.split) {
             (Form::Monomial, _) => {
                 if z.iter().any(|z| !(z.lo > 0.0)) {
@@ -59,7 +69,10 @@ impl<'a> ExactMap<'a> {
                 }
                 let logs: Vec<Interval> = z.iter().map(|z| z.ln()).collect();
                 let powers = product(self.w, &logs).into_iter().map(Interval::exp);
-                powers.zip(y).map(|(u, &y)| self.respond(u, Some(y))).collect::<Option<_>>()?
+                powers
+                    .zip(y)
+                    .map(|(u, &y)| Some(self.power(self.map.activation().enclose(u))? + y))
+                    .collect::<Option<_>>()?
             }
             (Form::Gains, Some(gains)) => self.gains(gains, z, y)?,
             (_, Some([plus, minus])) => {
@@ -74,20 +87,33 @@ impl<'a> ExactMap<'a> {
                     _ => (Interval::point(1.0), Interval::point(1.0)),
                 };
                 let scale = |u: Interval| if kept == Interval::point(1.0) { u } else { kept * u };
-                let entry = |(u, &y): (Interval, &f64)| {
-                    let y = share * Interval::point(y);
+                let entry = |(u, &y): (Interval, &Interval)| {
+                    let y = if share == Interval::point(1.0) { y } else { share * y };
                     match self.map.injection() {
                         Injection::Inner => self.power(self.map.activation().enclose(scale(u) + y)),
                         Injection::Outer => Some(self.power(self.map.activation().enclose(scale(u)))? + y),
                     }
                 };
-                product(self.w, z).into_iter().zip(y).map(entry).collect::<Option<_>>()?
+                self.preactivations(z).into_iter().zip(y).map(entry).collect::<Option<_>>()?
             }
         };
         if let Some(norm) = self.map.normalisation() {
             self.normalise(norm, &mut f)?;
         }
+        if let Some(projection) = self.map.projection() {
+            self.project(projection.radius, &mut f);
+        }
         f.iter().all(|f| f.is_bounded()).then_some(f)
+    }
+
+    /// What the weights make of the state.
+    fn preactivations(&self, z: &[Interval]) -> Vec<Interval> {
+        let Form::Tied { margin, skew } = self.map.form() else { return product(self.w, z) };
+        let back = self.w.transposed();
+        let forth = product(self.w, z);
+        let (gram, back) = (product(&back, &forth), product(&back, z));
+        let (kept, skew) = (Interval::point(1.0) - Interval::point(margin), Interval::point(skew));
+        (0..z.len()).map(|i| kept * z[i] - gram[i] + skew * (forth[i] - back[i])).collect()
     }
 
     /// `(s + shift)^power` for the values of `s`.
@@ -99,13 +125,8 @@ impl<'a> ExactMap<'a> {
         }
     }
 
-    /// `(s(u) + shift)^power`, plus an outer injection.
-    fn respond(&self, u: Interval, y: Option<f64>) -> Option<Interval> {
-        Some(self.power(self.map.activation().enclose(u))? + y.map_or(Interval::point(0.0), Interval::point))
-    }
-
     /// Entry `i` of the forms that see excitation `u` and inhibition `w` apart.
-    fn split_entry(&self, u: Interval, w: Interval, y: &[f64], i: usize) -> Option<Interval> {
+    fn split_entry(&self, u: Interval, w: Interval, y: &[Interval], i: usize) -> Option<Interval> {
         let point = Interval::point;
         let s = |u: Interval| self.map.activation().enclose(u);
         let value = match self.map.form() {
@@ -114,15 +135,17 @@ impl<'a> ExactMap<'a> {
             Form::Rational { q } => positive(u, point(q) + u + w)?,
             Form::PowerRatio { p, e } => {
                 let n = y.len() / 2;
-                let ratio = positive(u + point(y[i]) + point(e), w + point(y[n + i]) + point(e))?;
+                let ratio = positive(u + y[i] + point(e), w + y[n + i] + point(e))?;
                 return (ratio.lo > 0.0).then(|| ratio.powf(p));
             }
-            Form::Single | Form::Gains | Form::Monomial | Form::Graph { .. } => return None,
+            Form::Single | Form::Gains | Form::Monomial | Form::Tied { .. } | Form::Graph { .. } => {
+                return None;
+            }
         };
-        Some(value + point(self.map.shift()) + point(y[i]))
+        Some(value + point(self.map.shift()) + y[i])
     }
 
-    fn gains(&self, [a, b]: &[Operator; 2], z: &[Interval], y: &[f64]) -> Option<Vec<Interval>> {
+    fn gains(&self, [a, b]: &[Operator; 2], z: &[Interval], y: &[Interval]) -> Option<Vec<Interval>> {
         let s = |u: Vec<Interval>| -> Vec<Interval> {
             u.into_iter().map(|u| self.map.activation().enclose(u)).collect()
         };
@@ -133,7 +156,25 @@ impl<'a> ExactMap<'a> {
         let (up, down) = (product(a, &excited), product(b, &inhibited));
         let sums = product(b, &vec![Interval::point(1.0); z.len()]);
         let (tie, shift) = (Interval::point(self.map.tie()), Interval::point(self.map.shift()));
-        Some((0..z.len()).map(|i| up[i] - down[i] + tie * sums[i] + shift + Interval::point(y[i])).collect())
+        Some((0..z.len()).map(|i| up[i] - down[i] + tie * sums[i] + shift + y[i]).collect())
+    }
+
+    /// Projects each group onto the ball.
+    fn project(&self, radius: f64, f: &mut [Interval]) {
+        let one = Interval::point(1.0);
+        for group in &self.groups {
+            let size = group.iter().fold(Interval::point(0.0), |sum, &i| sum + f[i].square()).sqrt();
+            if size.hi <= radius {
+                continue;
+            }
+            // r / max(r, size), which is at most one.
+            let size = Interval::new(size.lo.max(radius), size.hi);
+            let scale = Interval::point(radius) / size;
+            let scale = Interval::new(scale.lo.max(0.0), scale.hi.min(1.0))
+                .intersect(one.hull(scale))
+                .unwrap_or(scale);
+            group.iter().for_each(|&i| f[i] = f[i] * scale);
+        }
     }
 
     /// Divides each group by its norm, where all its entries are positive.

@@ -9,7 +9,7 @@ use crate::certify::stated_norm;
 use crate::closing::log_jacobian;
 use crate::ibp;
 use crate::interval::Interval;
-use crate::operator::BoxProduct;
+use crate::operator::{BoxProduct, Products};
 use crate::response::Layer;
 
 /// A box that contains every fixed point and every iterate from the second on.
@@ -39,16 +39,53 @@ pub(crate) fn prove(
     Some((theorem, factor, found.steps))
 }
 
-/// `max P + max N`, or `2 max c` for interacting groups.
+/// `max P + max N`, or for interacting groups `2 max c` or the sharper bound for log-Jacobians without negative entries.
 fn factor(layer: &Layer<'_>, interacting: Option<&Vec<Vec<usize>>>, on: &NormalisedBox) -> f64 {
     let drives = log_jacobian::drives(layer, &on.lower, &on.upper);
     let rows = drives.into_iter().enumerate().map(|(i, drive)| log_jacobian::row_sums(layer, i, drive));
-    let largest = rows.fold(log_jacobian::RowSums::ZERO, log_jacobian::RowSums::max);
-    match interacting {
-        Some(_) => (Upper::new(2.0) * largest.absolute).get(),
-        None => (largest.positive + largest.negative).get(),
-    }
+    let rows: Vec<log_jacobian::RowSums> = rows.collect();
+    let largest = rows.iter().copied().fold(log_jacobian::RowSums::ZERO, log_jacobian::RowSums::max);
+    let Some(groups) = interacting else { return (largest.positive + largest.negative).get() };
+    let twice = Upper::new(2.0) * largest.absolute;
+    twice.min(by_groups(layer, groups, on, &rows).unwrap_or(twice)).get()
 }
+
+/// `max_g max_{i,k in g} sum_g' max(r_i^g', r_k^g')`, `r_i^g'` a bound of row `i`'s sum over group `g'`: at most the whole row's sum,
+/// and at most the steepest `phi'/F` times what the group contributes.
+fn by_groups(
+    layer: &Layer<'_>,
+    groups: &[Vec<usize>],
+    on: &NormalisedBox,
+    rows: &[log_jacobian::RowSums],
+) -> Option<Upper> {
+    let n = layer.len();
+    let nonnegative = layer.response.is_increasing() && layer.operator.weights().iter().all(|w| *w >= 0.0);
+    if !nonnegative || n > GROUPED_LIMIT {
+        return None;
+    }
+    let (lower, upper) = layer.operator.enclose(&on.lower, &on.upper);
+    let mut group_of = vec![0; n];
+    groups.iter().enumerate().for_each(|(g, group)| group.iter().for_each(|&i| group_of[i] = g));
+    let shares: Vec<Vec<Upper>> = (0..n)
+        .map(|i| {
+            let u = Interval::new(lower[i], upper[i]) + layer.inner.at(i);
+            let value = layer.response.enclose(u) + layer.outer.at(i);
+            let steepest = Upper::new(layer.response.slope(u).magnitude()).over(value.lo);
+            let mut parts = vec![Upper::ZERO; groups.len()];
+            for (j, w) in layer.operator.row(i) {
+                parts[group_of[j]] = parts[group_of[j]] + Upper::new(w) * Upper::new(on.upper[j]);
+            }
+            parts.into_iter().map(|part| (steepest * part).min(rows[i].absolute)).collect()
+        })
+        .collect();
+    let pair = |i: usize, k: usize| shares[i].iter().zip(&shares[k]).map(|(a, b)| a.max(*b)).sum::<Upper>();
+    let pairs =
+        groups.iter().flat_map(|group| group.iter().flat_map(|&i| group.iter().map(move |&k| (i, k))));
+    Some(pairs.map(|(i, k)| pair(i, k)).fold(Upper::ZERO, Upper::max))
+}
+
+/// Unknowns up to which rows are compared pair by pair.
+const GROUPED_LIMIT: usize = 256;
 
 fn propagate(
     layer: &Layer<'_>,

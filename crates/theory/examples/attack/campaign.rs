@@ -256,6 +256,10 @@ fn draw_hostile(rng: &mut ChaCha8Rng) -> Draw {
             },
             4 => Form::Gains,
             5 => Form::Monomial,
+            7 => Form::Tied {
+                margin: [0.02, 0.5, 1.0, 3.0][rng.random_range(0..4)],
+                skew: [0.0, 1.0, -2.0][rng.random_range(0..3)],
+            },
             6 => Form::Graph { teleport: [0.05, 0.1, 0.7][rng.random_range(0..3)] },
             _ => Form::Single,
         };
@@ -266,7 +270,8 @@ fn draw_hostile(rng: &mut ChaCha8Rng) -> Draw {
         };
         let built = Map::of_form(form, s, shift).and_then(|map| {
             let map = if form == Form::Gains { Map::gains(s, shift)? } else { map };
-            let inner = matches!(form, Form::Single | Form::Graph { .. }) && rng.random_bool(0.4);
+            let chooses = matches!(form, Form::Single | Form::Tied { .. } | Form::Graph { .. });
+            let inner = chooses && rng.random_bool(0.4);
             let map = if inner { map.inner()? } else { map };
             let powers = form == Form::Single && rng.random_bool(0.3);
             let map = if powers {
@@ -631,7 +636,8 @@ fn contraction_holds(
         Evidence::Closing { domain: Domain::Everywhere, .. } => 0,
         Evidence::Closing { domain: Domain::Propagated { steps }, .. }
         | Evidence::Secant { steps, .. }
-        | Evidence::NormalisedBox { steps } => steps + 1,
+        | Evidence::NormalisedBox { steps }
+        | Evidence::FormBox { steps } => steps + 1,
         // Proofs by form speak of positive vectors, normalised ones of normalised vectors.
         _ => usize::from(system.is_normalised() || *from == States::Reals),
     };

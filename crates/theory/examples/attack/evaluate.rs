@@ -70,6 +70,12 @@ impl<'a> System<'a> {
                 let kept = if let Form::Graph { teleport } = self.map.form() { 1.0 - teleport } else { 1.0 };
                 s(kept * row.iter().zip(z).map(|(w, z)| w * z).sum::<f64>() + if inner { y } else { 0.0 })
             }
+            Form::Tied { margin, skew } => {
+                let forth = |k: usize| self.row(k).iter().zip(z).map(|(a, z)| a * z).sum::<f64>();
+                let back = |x: &dyn Fn(usize) -> f64| (0..self.n).map(|k| self.row(k)[i] * x(k)).sum::<f64>();
+                let turned = forth(i) - back(&|k| z[k]);
+                s((1.0 - margin) * z[i] - back(&forth) + skew * turned + if inner { y } else { 0.0 })
+            }
             Form::SplitSign => s(plus()) - s(minus()),
             Form::Divisive { q } => s(plus() / (q + minus())),
             Form::Rational { q } => plus() / (q + plus() + minus()),

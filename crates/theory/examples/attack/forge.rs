@@ -163,7 +163,7 @@ fn altered_evidence(evidence: &Evidence, strong: bool) -> Vec<(&'static str, Evi
                 lies.push(("splitting factor", splitting(*margin, *lipschitz, *step, 0.9 * factor)));
             }
         }
-        Evidence::NormalisedBox { .. } => {}
+        Evidence::NormalisedBox { .. } | Evidence::FormBox { .. } => {}
     }
     lies
 }

@@ -5,6 +5,7 @@ mod closing_search;
 mod frequencies;
 mod proof;
 mod secants;
+mod tied;
 
 use subdeq_map::{BadMap, Form, Map, Operator, Padding, SignStructure, WeightClass};
 
@@ -15,13 +16,13 @@ use self::proof::{Proof, splitting_proof, weighted_sup_proof};
 pub(crate) use self::secants::{SECANT_MARGIN, SECANT_REACH, WIDER_MARGINS};
 use self::secants::{secant_proof, secant_test};
 use crate::by_form::{self, WeightFacts};
-use crate::certificate::{Attempt, Certificate, Domain, Evidence, Metric, Scope, Theorem, Verdict};
+use crate::certificate::{Attempt, Certificate, Domain, Evidence, Metric, Scope, States, Theorem, Verdict};
 use crate::closing::weighted_sup;
 use crate::ibp;
 use crate::interval::Interval;
 use crate::operator::channel_sums;
 use crate::response::Layer;
-use crate::{monotone, normalised, refute};
+use crate::{form_box, monotone, normalised, refute};
 
 /// Tests that need the matrix itself are tried up to this many unknowns.
 pub const DENSE_LIMIT: usize = 1024;
@@ -139,7 +140,10 @@ impl Certifier {
             Err(attempt) => tried.push(attempt),
         }
         let Some(layer) = Layer::new(map, weights, scope.into()) else {
-            let why = "this form is proved by its form or not at all".to_owned();
+            if let Some(verdict) = prove_on_a_box(map, weights, scope, &mut tried) {
+                return verdict;
+            }
+            let why = "neither its form nor its weights prove it".to_owned();
             return Verdict::Unproven { why, tried };
         };
         let proof = if let Some(norm) = map.normalisation() {
@@ -291,10 +295,37 @@ fn prove_by_form(map: &Map, weights: &Operator, scope: &Scope) -> Result<Verdict
     if map.form() == Form::Single && has_mixed_row(weights) {
         return Err(Attempt::new("form of the map", SignStructure::Mixed.to_string(), f64::NAN));
     }
+    if let Form::Tied { .. } = map.form() {
+        return tied::prove(map, weights).map(Proof::verdict);
+    }
     if map.is_monotone() {
         return Err(Attempt::new("form of the map", "a monotone map is proved by its weights", f64::NAN));
     }
     by_form::prove(map, &facts(map, weights), scope.least_entry())
+}
+
+/// A3 to A5 for given inputs: where the form alone does not suffice, the strong degree on a box may.
+fn prove_on_a_box(map: &Map, weights: &Operator, scope: &Scope, tried: &mut Vec<Attempt>) -> Option<Verdict> {
+    let y: Vec<Interval> = match scope {
+        Scope::Sample { y } => y.iter().map(|&y| Interval::point(y)).collect(),
+        Scope::InputSet { ymax } => ymax.iter().map(|&top| Interval::new(0.0, top)).collect(),
+        Scope::AllInputs | Scope::NonnegativeInputs => return None,
+    };
+    let theorem = Theorem::LogJacobian;
+    let found = form_box::prove(map, weights, &y);
+    let Some((factor, steps)) = found.and_then(|(degree, steps)| Some((stated_norm(degree)?, steps))) else {
+        let value = found.map_or(f64::NAN, |(degree, _)| degree);
+        tried.push(Attempt::new(theorem.to_string(), "the strong degree on the box is not below 1", value));
+        return None;
+    };
+    Some(Verdict::Proven {
+        theorem,
+        factor: Some(factor),
+        metric: Metric::Thompson,
+        states: States::Positive,
+        starts: Some(States::Positive),
+        evidence: Evidence::FormBox { steps },
+    })
 }
 
 fn has_mixed_row(weights: &Operator) -> bool {

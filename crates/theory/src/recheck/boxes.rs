@@ -153,6 +153,45 @@ pub(super) fn row_sums(
         .collect())
 }
 
+/// The sharper factor of interacting groups whose log-Jacobian has no negative entries: any two rows of a group, each group's share of
+/// the larger of them.
+pub(super) fn by_groups(
+    map: &Map,
+    scope: &Scope,
+    weights: &Operator,
+    state: &State,
+    groups: &[Vec<usize>],
+    rows: &[Sums],
+) -> Option<Upper> {
+    const MOST: usize = 256;
+    let scalar = Scalar::of(map);
+    let n = weights.len();
+    if n > MOST || !scalar.is_increasing() || weights.weights().iter().any(|w| *w < 0.0) {
+        return None;
+    }
+    let (u, f) = evaluate(map, scope, weights, &state.on);
+    let mut shares = vec![Upper::ZERO; n * groups.len()];
+    for i in 0..n {
+        let steepest = Upper::new(scalar.slope(u[i]).magnitude()).over(f[i].lo);
+        let row = weights.row(i);
+        for (g, group) in groups.iter().enumerate() {
+            let members = row.iter().filter(|(j, _)| group.contains(j));
+            let part: Upper = members.map(|&(j, w)| Upper::new(w) * Upper::new(state.on[j].hi)).sum();
+            shares[i * groups.len() + g] = (steepest * part).min(rows[i].absolute);
+        }
+    }
+    let of = |i: usize| &shares[i * groups.len()..][..groups.len()];
+    let mut largest = Upper::ZERO;
+    for group in groups {
+        for &i in group {
+            for &k in group {
+                largest = largest.max(of(i).iter().zip(of(k)).map(|(a, b)| a.max(*b)).sum());
+            }
+        }
+    }
+    Some(largest)
+}
+
 /// What is the same for every row.
 struct Rows<'a> {
     map: &'a Map,

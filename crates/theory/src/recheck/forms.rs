@@ -35,6 +35,7 @@ pub(super) fn check(
         return propagation(map, &facts, factor);
     }
     ensure(!map.is_monotone(), "a monotone map is proved by its weights")?;
+    ensure(map.projection().is_none(), "a projected map is proved by its 2-norm")?;
     let y_min = scope.least_entry();
     ensure(y_min.is_finite(), "inputs of any sign void a proof by form")?;
     let form = ByForm { map, facts: &facts, y_min, shift: least_shift(map, y_min)? };
@@ -118,6 +119,7 @@ impl ByForm<'_> {
             Form::Monomial => scalar.is_positive_beyond_zero(),
             Form::PowerRatio { e, .. } => (Interval::point(e) + Interval::point(self.y_min)).lo > 0.0,
             Form::Divisive { .. } | Form::Rational { .. } => self.positive_on(scalar, Domain::Nonnegative),
+            Form::Tied { .. } => false,
             Form::Single | Form::Graph { .. } => match (self.facts.signs, map.injection()) {
                 // s(-theta) + shift > 0, which the degree's condition theta < shift implies.
                 (SignStructure::Nonnegative, Injection::Inner) if self.y_min < 0.0 => true,
@@ -157,6 +159,7 @@ impl ByForm<'_> {
                 Theorem::NonnegativeWeights
             }
             Form::Single | Form::Graph { .. } => Theorem::RowSignedWeights,
+            Form::Tied { .. } => return Err(Recheck::new("a monotone map has no degree")),
             Form::SplitSign => Theorem::SplitSign,
             Form::Gains => Theorem::Gains,
             Form::Divisive { .. } => Theorem::Divisive,

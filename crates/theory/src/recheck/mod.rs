@@ -11,6 +11,7 @@ mod fixed_points;
 mod forms;
 mod rows;
 mod scalar;
+mod split_forms;
 
 use subdeq_map::{Form, Map, Operator, WeightClass};
 
@@ -167,6 +168,7 @@ impl Claim<'_> {
                 self.splitting(weights, *margin, *lipschitz, *step, *factor)
             }
             Evidence::NormalisedBox { steps } => self.normalised(*steps),
+            Evidence::FormBox { steps } => self.form_box(*steps),
             Evidence::ByForm { .. } | Evidence::RowGains { .. } => self.by_form(evidence),
         }
     }
@@ -441,6 +443,9 @@ impl Claim<'_> {
         step: f64,
         factor: f64,
     ) -> Result<(), Recheck> {
+        if let Form::Tied { margin: tied, skew } = self.map.form() {
+            return self.tied(tied, skew, t, [margin, lipschitz, step, factor]);
+        }
         self.plain_layer()?;
         let WeightClass::Monotone { margin: asked } = self.map.weights() else {
             return Err(Recheck::new("the map is not a monotone one"));
@@ -475,6 +480,43 @@ impl Claim<'_> {
         shown(2.0 * t - q * (1.0 + t * t), q * t * t - t, q * t * t, "the splitting factor")
     }
 
+    /// A8: the margin is that of the form; the other numbers follow from norms of `A`, in interval arithmetic.
+    fn tied(&self, margin: f64, skew: f64, t: &[f64], claimed: [f64; 4]) -> Result<(), Recheck> {
+        ensure(self.theorem == Theorem::MonotoneTied && t.is_empty(), "the evidence is for another theorem")?;
+        self.conclusions(false, &Metric::None)?;
+        let [stated, lipschitz, step, factor] = claimed;
+        ensure(stated == margin, "the margin is not the one of the map")?;
+        ensure((0.0..1.0).contains(&factor), "the splitting factor is not in [0, 1)")?;
+        ensure(step > 0.0 && step.is_finite(), "the step must be positive")?;
+        let ones = vec![1.0; self.weights.len()];
+        let norm =
+            |a: &Operator| Upper::largest(rows::absolute_product(a, &ones).into_iter().map(Upper::get));
+        let square = Interval::point(norm(self.weights).get())
+            * Interval::point(norm(&self.weights.transposed()).get());
+        let twice = Interval::point(2.0) * Interval::point(skew.abs());
+        let bound = Interval::point(margin) + square + twice * square.sqrt();
+        ensure(Upper::new(bound.hi).get() <= lipschitz, "the Lipschitz constant is larger")?;
+        let near = Interval::point(2.0) * Interval::point(step) * Interval::point(margin);
+        let far = Interval::point(1.0) + (Interval::point(step) * Interval::point(lipschitz)).square();
+        let again = ((far - near) / (far + near)).sqrt();
+        self.not_above(Upper::new(again.hi).get(), factor)
+    }
+
+    /// TL for the forms that take signs apart, on the box of positive states, propagated again.
+    fn form_box(&self, steps: usize) -> Result<(), Recheck> {
+        ensure(self.theorem == Theorem::LogJacobian, "the evidence is for a degree on a box")?;
+        ensure(*self.metric == Metric::Thompson, "the metric is not the one of the theorem")?;
+        let positive = self.states == States::Positive && self.starts == Some(States::Positive);
+        ensure(positive, "the proof is about positive states")?;
+        let y: Vec<Interval> = match self.scope {
+            Scope::Sample { y } => y.iter().map(|&y| Interval::point(y)).collect(),
+            Scope::InputSet { ymax } => ymax.iter().map(|&top| Interval::new(0.0, top)).collect(),
+            _ => return Err(Recheck::new("a box is for given inputs")),
+        };
+        let degree = split_forms::degree(self.map, self.weights, &y, steps)?;
+        self.not_above(degree.get(), self.claimed_factor()?)
+    }
+
     /// Theorem 4 on the box, propagated again.
     fn normalised(&self, steps: usize) -> Result<(), Recheck> {
         ensure(self.map.form() == Form::Single, "the test is not for this form")?;
@@ -488,7 +530,10 @@ impl Claim<'_> {
         let largest =
             |part: fn(&boxes::Sums) -> Upper| Upper::largest(rows.iter().map(|row| part(row).get()));
         let factor = if interact {
-            Upper::new(2.0) * largest(|row| row.absolute)
+            let twice = Upper::new(2.0) * largest(|row| row.absolute);
+            let groups = norm.groups.members(self.weights).map_err(|bad| Recheck::new(bad.to_string()))?;
+            let sharper = boxes::by_groups(self.map, self.scope, self.weights, &state, &groups, &rows);
+            sharper.map_or(twice, |sharper| sharper.min(twice))
         } else {
             largest(|row| row.positive) + largest(|row| row.negative)
         };

@@ -6,9 +6,9 @@ use crate::interval::Interval;
 
 /// `(s(u) + shift)^power`.
 pub(super) struct Scalar {
-    activation: Activation,
-    shift: f64,
-    power: f64,
+    pub(super) activation: Activation,
+    pub(super) shift: f64,
+    pub(super) power: f64,
 }
 
 impl Scalar {

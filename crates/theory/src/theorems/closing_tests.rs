@@ -15,12 +15,13 @@
 //! # Example
 //!
 //! ```
-//! use subdeq_theory::{certify::Certifier, map::{Layout, MapSpec}, operator::Operator};
-//! let map = MapSpec::named("subdeq-tanh", Layout::Dense)?;
+//! use subdeq_map::{Layout, Map, Operator};
+//! use subdeq_theory::{certificate::Scope, certify::Certifier};
+//! let map = Map::named("subdeq-tanh", Layout::Dense)?;
 //! // The family W = c [[1, -1], [-1, 1]] has one fixed point up to c = 1/2 and three beyond.
 //! let family = |c: f64| Operator::dense(2, vec![c, -c, -c, c]);
-//! assert!(Certifier::new().all_inputs(&map, &family(0.49)?)?.verdict.is_proven());
-//! assert!(!Certifier::new().all_inputs(&map, &family(0.51)?)?.verdict.is_proven());
+//! assert!(Certifier::new().certify(&map, &family(0.49)?, &Scope::NonnegativeInputs)?.verdict.is_proven());
+//! assert!(!Certifier::new().certify(&map, &family(0.51)?, &Scope::NonnegativeInputs)?.verdict.is_proven());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

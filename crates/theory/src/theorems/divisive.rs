@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use subdeq_theory::degree::forms::{divisive, rational};
-//! use subdeq_theory::activation::Activation;
+//! use subdeq_map::Activation;
 //! assert!((divisive(Activation::Tanh, 1.2)?.bound() - 0.493988).abs() < 1e-6);
 //! assert!(rational(0.126)?.is_contraction() && !rational(0.124)?.is_contraction());
 //! # Ok::<(), subdeq_theory::degree::NoDegree>(())

@@ -12,12 +12,13 @@
 //! # Example
 //!
 //! ```
-//! use subdeq_theory::{certify::Certifier, map::{Layout, MapSpec}, operator::Operator};
-//! let map = MapSpec::named("subdeq-tanh", Layout::Dense)?;
+//! use subdeq_map::{Layout, Map, Operator};
+//! use subdeq_theory::{certificate::Scope, certify::Certifier};
+//! let map = Map::named("subdeq-tanh", Layout::Dense)?;
 //! let w = Operator::dense(2, vec![2.0, -2.0, 0.0, 0.0])?;
 //! // Several fixed points for y = 0, but one for an input that saturates the first neuron.
-//! assert!(Certifier::new().sample(&map, &w, &[0.0, 0.0])?.verdict.is_refuted());
-//! assert!(Certifier::new().sample(&map, &w, &[9.0, 0.0])?.verdict.is_proven());
+//! assert!(Certifier::new().certify(&map, &w, &Scope::Sample { y: vec![0.0, 0.0] })?.verdict.is_refuted());
+//! assert!(Certifier::new().certify(&map, &w, &Scope::Sample { y: vec![9.0, 0.0] })?.verdict.is_proven());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

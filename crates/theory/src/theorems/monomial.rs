@@ -8,9 +8,10 @@
 //! # Example
 //!
 //! ```
-//! use subdeq_theory::{certify::Certifier, map::{Layout, MapSpec}, operator::Operator};
-//! let map = MapSpec::named("monomial", Layout::Dense)?;
-//! let verdict = |w| Ok::<_, Box<dyn std::error::Error>>(Certifier::new().all_inputs(&map, &Operator::dense(2, w)?)?.verdict);
+//! use subdeq_map::{Layout, Map, Operator};
+//! use subdeq_theory::{certificate::Scope, certify::Certifier};
+//! let map = Map::named("monomial", Layout::Dense)?;
+//! let verdict = |w| Ok::<_, Box<dyn std::error::Error>>(Certifier::new().certify(&map, &Operator::dense(2, w)?, &Scope::NonnegativeInputs)?.verdict);
 //! assert!(verdict(vec![2.0, -2.0, 0.5, 1.0])?.is_proven());
 //! assert!(!verdict(vec![3.0, -3.0, 0.5, 1.0])?.is_proven());
 //! # Ok::<(), Box<dyn std::error::Error>>(())

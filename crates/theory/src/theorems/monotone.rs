@@ -8,10 +8,11 @@
 //! # Example
 //!
 //! ```
-//! use subdeq_theory::{certify::Certifier, map::{Layout, MapSpec}, operator::Operator};
-//! let map = MapSpec::named("monotone", Layout::Dense)?;
+//! use subdeq_map::{Layout, Map, Operator};
+//! use subdeq_theory::{certificate::Scope, certify::Certifier};
+//! let map = Map::named("monotone", Layout::Dense)?;
 //! let rotation = Operator::dense(2, vec![0.5, -9.0, 9.0, 0.5])?;
-//! assert!(Certifier::new().all_inputs(&map, &rotation)?.verdict.is_proven());
+//! assert!(Certifier::new().certify(&map, &rotation, &Scope::AllInputs)?.verdict.is_proven());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -11,10 +11,11 @@
 //! # Example
 //!
 //! ```
-//! use subdeq_theory::{certificate::{Metric, Verdict}, certify::Certifier, map::{Layout, MapSpec}, operator::Operator};
-//! let map = MapSpec::named("subdeq-normalized-tanh", Layout::Dense)?;
+//! use subdeq_map::{Layout, Map, Operator};
+//! use subdeq_theory::{certificate::{Metric, Scope, Verdict}, certify::Certifier};
+//! let map = Map::named("subdeq-normalized-tanh", Layout::Dense)?;
 //! let positive = Operator::dense(2, vec![7.0, 3.0, 1.0, 60.0])?;
-//! let Verdict::Proven { metric, .. } = Certifier::new().all_inputs(&map, &positive)?.verdict else { panic!() };
+//! let Verdict::Proven { metric, .. } = Certifier::new().certify(&map, &positive, &Scope::NonnegativeInputs)?.verdict else { panic!() };
 //! assert_eq!(metric, Metric::Hilbert);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

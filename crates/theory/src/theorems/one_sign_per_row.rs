@@ -10,10 +10,11 @@
 //! # Example
 //!
 //! ```
-//! use subdeq_theory::{certificate::{Theorem, Verdict}, certify::Certifier, map::{Layout, MapSpec}, operator::Operator};
-//! let map = MapSpec::named("subdeq-tanh", Layout::Dense)?;
+//! use subdeq_map::{Layout, Map, Operator};
+//! use subdeq_theory::{certificate::{Scope, Theorem, Verdict}, certify::Certifier};
+//! let map = Map::named("subdeq-tanh", Layout::Dense)?;
 //! let inhibitory_row = Operator::dense(2, vec![30.0, 2.0, -5.0, -70.0])?;
-//! let Verdict::Proven { theorem, .. } = Certifier::new().all_inputs(&map, &inhibitory_row)?.verdict else { panic!() };
+//! let Verdict::Proven { theorem, .. } = Certifier::new().certify(&map, &inhibitory_row, &Scope::NonnegativeInputs)?.verdict else { panic!() };
 //! assert_eq!(theorem, Theorem::RowSignedWeights);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

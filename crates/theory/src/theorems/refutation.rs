@@ -6,10 +6,11 @@
 //! # Example
 //!
 //! ```
-//! use subdeq_theory::{certificate::Verdict, certify::Certifier, map::{Layout, MapSpec}, operator::Operator};
-//! let map = MapSpec::named("subdeq-tanh", Layout::Dense)?;
+//! use subdeq_map::{Layout, Map, Operator};
+//! use subdeq_theory::{certificate::{Scope, Verdict}, certify::Certifier};
+//! let map = Map::named("subdeq-tanh", Layout::Dense)?;
 //! let balanced = Operator::dense(2, vec![1.0, -1.0, -1.0, 1.0])?;
-//! let Verdict::Refuted { witness } = Certifier::new().all_inputs(&map, &balanced)?.verdict else { panic!() };
+//! let Verdict::Refuted { witness } = Certifier::new().certify(&map, &balanced, &Scope::NonnegativeInputs)?.verdict else { panic!() };
 //! assert!(!witness.points().is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -14,11 +14,12 @@
 //! # Example
 //!
 //! ```
-//! use subdeq_theory::{certify::Certifier, map::{Layout, MapSpec}, operator::Operator};
+//! use subdeq_map::{Layout, Map, Operator};
+//! use subdeq_theory::{certificate::Scope, certify::Certifier};
 //! let wild = Operator::dense(2, vec![500.0, -300.0, -0.1, 40.0])?;
 //! for name in ["split-sign", "gains"] {
-//!     let map = MapSpec::named(name, Layout::Dense)?;
-//!     assert!(Certifier::new().all_inputs(&map, &wild)?.verdict.is_proven());
+//!     let map = Map::named(name, Layout::Dense)?;
+//!     assert!(Certifier::new().certify(&map, &wild, &Scope::NonnegativeInputs)?.verdict.is_proven());
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -11,7 +11,7 @@
 //! # Example
 //!
 //! ```
-//! use subdeq_theory::activation::Activation;
+//! use subdeq_map::Activation;
 //! use subdeq_theory::calculus::{Expr, PositiveMap};
 //! use subdeq_theory::degree::Nonlinearity;
 //! let mixed = Expr::sum([(3.0, Expr::coordinate(0)), (40.0, Expr::coordinate(1))], 0.0)?;
