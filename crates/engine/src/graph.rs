@@ -56,8 +56,8 @@ impl GraphMap {
     /// The propagation of an equation.
     ///
     /// # Errors
-    /// An equation that is not a graph's, an activation other than [`Activation::Identity`] and [`Activation::Tanh`], or a
-    /// norm other than the largest entry's.
+    /// An equation that is not a graph's, an activation other than [`Activation::Identity`] and [`Activation::Tanh`], a norm
+    /// other than the largest entry's, or a projection.
     pub fn new(equation: subdeq_map::Map) -> Result<Self> {
         let refuse = |why: &str| Err(EngineError::Invalid(format!("`{equation}` {why}")));
         let Form::Graph { teleport } = equation.form() else {
@@ -67,6 +67,9 @@ impl GraphMap {
             return refuse(
                 "cannot be solved: propagation over a graph knows the activations identity and tanh",
             );
+        }
+        if equation.projection().is_some() {
+            return refuse("cannot be solved: there are no kernels that project a state");
         }
         let normalisation = match equation.normalisation() {
             None => None,
@@ -149,8 +152,17 @@ impl TryFrom<GraphMapFile> for GraphMap {
             },
         });
         let (form, weights) = (Form::Graph { teleport }, WeightClass::Any);
-        let parts =
-            Parts { form, activation, injection, shift, power: 1.0, tie: 0.0, weights, normalisation };
+        let parts = Parts {
+            form,
+            activation,
+            injection,
+            shift,
+            power: 1.0,
+            tie: 0.0,
+            weights,
+            normalisation,
+            projection: None,
+        };
         Self::new(subdeq_map::Map::try_from(parts)?)
     }
 }

@@ -130,6 +130,11 @@ impl Map {
                     "`{equation}` can be certified but not solved: there are no kernels for logarithms of a state"
                 ));
             }
+            Form::Tied { .. } => {
+                return refuse(format!(
+                    "`{equation}` can be certified but not solved: there are no kernels that make W of A; give W itself"
+                ));
+            }
             Form::Graph { .. } => {
                 return refuse(format!(
                     "`{equation}` propagates over a graph: make a GraphMap of it, not a layer"

@@ -73,6 +73,7 @@ fn equations(operator: Operator) -> impl Strategy<Value = Equation> {
                 tie: if form == Form::Gains { tie } else { 0.0 },
                 weights: WeightClass::Any,
                 normalisation: norm.map(|p| Normalisation { p, groups: groups(&operator) }),
+                projection: None,
             })
             .unwrap()
         },

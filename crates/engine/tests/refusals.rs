@@ -81,6 +81,8 @@ fn maps_without_kernels() {
     };
     refused(Operator::Dense { n: 0 }, single, "empty state");
     refused(DENSE, Equation::named("monomial", Layout::Dense).unwrap(), "logarithms");
+    let tied = Equation::of_form(Form::Tied { margin: 0.1, skew: 1.0 }, Activation::Relu, 0.0).unwrap();
+    refused(DENSE, tied, "no kernels that make W");
     refused(DENSE, Equation::named("appnp-tanh", Layout::Graph).unwrap(), "GraphMap");
     let normalised = |groups: Groups| single.normalised(PNorm::Inf, groups).unwrap();
     refused(DENSE, normalised(Groups::AlongHeight), "the columns of each image channel");

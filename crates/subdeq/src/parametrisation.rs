@@ -89,7 +89,9 @@ impl Parametrisation {
                 (*self == Self::Split, "use Split")
             }
             Form::Gains => (*self == Self::SplitGains, "use SplitGains"),
-            Form::Monomial | Form::Graph { .. } => (false, "it is not the map of a layer"),
+            Form::Monomial | Form::Tied { .. } | Form::Graph { .. } => {
+                (false, "it is not the map of a layer")
+            }
         };
         if !fits {
             return Err(Error::invalid(format!(

@@ -83,6 +83,7 @@ impl TryFrom<ArchitectureFile> for Architecture {
             tie,
             weights: file.parametrisation.weight_class(),
             normalisation: norm.map(|p| Normalisation { p, groups: Groups::WholeVector }),
+            projection: None,
         });
         let map = match map {
             Ok(map) => map,

@@ -455,6 +455,8 @@ fn odd_graphs_are_right_or_refused() {
         relu.with(&Overrides { activation: Some(Activation::Tanh), ..Overrides::default() }, Layout::Graph);
     let long = long.unwrap().normalised(PNorm::Finite(2.0), Groups::GraphRows).unwrap();
     assert!(GraphMap::new(long).unwrap_err().to_string().contains("largest entry"));
+    let projected = map.equation().projected(Groups::GraphRows, 1.0).unwrap();
+    assert!(GraphMap::new(projected).unwrap_err().to_string().contains("project"));
     assert!(Propagation::<f64>::new(&cpu, &map, &graph.edges(), 0).is_err());
 }
 
