@@ -6,6 +6,7 @@ mod commands;
 mod dataset;
 mod failure;
 mod graph;
+mod named_map;
 mod options;
 mod paper;
 mod pictures;

@@ -89,7 +89,7 @@ fn verdicts_for_all_inputs() {
     let (code, object) = ask(&positive, "subdeq-tanh");
     assert_eq!(
         (code, object["verdict"].as_str(), object["scope"].as_str()),
-        (0, Some("proven"), Some("all-inputs"))
+        (0, Some("proven"), Some("nonnegative-inputs"))
     );
     assert!((object["factor"].as_f64().unwrap() - 0.246994).abs() < 1e-6);
     assert_eq!(
@@ -213,25 +213,68 @@ fn bad_input_gets_one_sentence() {
     std::fs::write(&broken, b"not one").unwrap();
     expect(ask(&text(&broken), &[]), 1, &["broken.safetensors"]);
 
-    let negative = files.npy("y.npy", &[1, 2], &[0.5, -0.25]);
-    expect(ask(&good, &["--injection", &negative]), 1, &["y.npy", "[0, 1]", "-0.25"]);
     let long = files.npy("long.npy", &[1, 3], &[0.5; 3]);
     expect(ask(&good, &["--injection", &long]), 1, &["long.npy", "[1, 3]", "2 entries"]);
     expect(ask(&good, &["--activation", "gelu"]), 2, &["gelu"]);
     expect(ask(&good, &["--norm", "0.5"]), 2, &["0.5"]);
     expect(ask(&good, &["--power", "-1"]), 2, &["-1"]);
+    expect(ask(&good, &["--teleport", "0.2"]), 2, &["teleport"]);
+    let ratio = ["certify", "--weights", &good, "--map", "power-ratio", "--shift", "-0.5"];
+    expect(subdeq(&ratio), 2, &["power ratio has no shift"]);
+    let power = ["certify", "--weights", &good, "--map", "split-sign", "--power", "0.5"];
+    expect(subdeq(&power), 2, &["takes a power"]);
+    let power = ["certify", "--weights", &good, "--map", "monotone", "--power", "2"];
+    expect(subdeq(&power), 2, &["monotone map has no power"]);
     expect(subdeq(&["certify", "--weights", &good, "--map", "subdeq-tahn"]), 2, &["subdeq-tahn"]);
     expect(subdeq(&["certify", "--weights", &good]), 2, &["--map"]);
     let signed = files.square("signed.npy", &[0.1, 0.2, -0.3, 0.4]);
-    expect(
-        subdeq(&["certify", "--weights", &signed, "--map", "excitatory"]),
-        1,
-        &["signed.npy", "[1, 0]", "-0.3"],
-    );
     expect(
         subdeq(&["certify", "--weights", &signed, "--map", "row-signed"]),
         1,
         &["signed.npy", "[1, 1]", "0.4"],
     );
     assert_eq!(status(&subdeq(&["certify", "--no-such-option"])), 2);
+}
+
+/// A map of |W| is one whatever the signs in the file, and says so.
+#[test]
+fn absolute_weights_are_said_to_be() {
+    let files = Files::new();
+    let signed = files.square("signed.npy", &[0.1, 0.2, -0.3, 0.4]);
+    let positive = files.square("positive.npy", &[0.1, 0.2, 0.3, 0.4]);
+    for map in ["excitatory", "subdeq-abs-normalized-tanh"] {
+        let ask = |weights: &str| json(&subdeq(&["certify", "--weights", weights, "--map", map, "--json"]));
+        let (of_signed, of_positive) = (ask(&signed), ask(&positive));
+        assert_eq!(of_signed["verdict"], "proven", "{map}");
+        assert_eq!(of_signed["factor"], of_positive["factor"], "{map}");
+        assert_eq!(of_signed["weights"], format!("|W| of {signed}"));
+        assert_eq!(of_positive["weights"], positive);
+        let said = subdeq(&["certify", "--weights", &signed, "--map", map]);
+        assert!(String::from_utf8_lossy(&said.stdout).starts_with(&format!("weights: |W| of {signed}\n")));
+    }
+}
+
+/// What is proven for y >= 0 is not proven for every y.
+#[test]
+fn the_inputs_are_asked_for() {
+    let files = Files::new();
+    let weights = files.square("w.npy", &[0.0, -5.0, -5.0, 0.0]);
+    let ask = |map: &str, more: &[&str]| {
+        let arguments = ["certify", "--weights", &weights, "--map", map, "--json"];
+        json(&subdeq(&[&arguments[..], more].concat()))
+    };
+    let usual = ask("split-sign", &[]);
+    assert_eq!((&usual["verdict"], &usual["scope"]), (&"proven".into(), &"nonnegative-inputs".into()));
+    assert_eq!(usual["states"], "positive");
+    assert_eq!(ask("split-sign", &["--inputs", "nonnegative"])["verdict"], "proven");
+    let all = ask("split-sign", &["--inputs", "all"]);
+    assert_eq!(all["scope"], "all-inputs");
+    assert_ne!(all["verdict"], "proven", "{all}");
+    let injection = files.npy("y.npy", &[2, 2], &[-1.2, -1.2, 0.0, 0.0]);
+    let samples = ask("split-sign", &["--injection", &injection]);
+    assert_ne!(samples["samples"][0]["verdict"], "proven", "{samples}");
+    assert_eq!(samples["samples"][1]["verdict"], "proven", "{samples}");
+    let mild = files.square("mild.npy", &[0.5, 0.2, -0.2, 0.5]);
+    let monotone = json(&subdeq(&["certify", "--weights", &mild, "--map", "monotone", "--json"]));
+    assert_eq!((&monotone["verdict"], &monotone["scope"]), (&"proven".into(), &"all-inputs".into()));
 }

@@ -91,7 +91,7 @@ fn a_proven_solution_comes_with_its_bound_and_images_keep_their_layout() {
 #[test]
 fn bad_input_gets_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
-    save(folder.path(), "w.npy", &[2, 2], &[2.0, 0.0, 0.0, 2.0]);
+    save(folder.path(), "w.npy", &[2, 2], &[2.0, 0.0, -1.0, 2.0]);
     save(folder.path(), "y.npy", &[1, 3], &[0.0; 3]);
     save(folder.path(), "ok.npy", &[1, 2], &[0.0; 2]);
     for (map, injection, needle, code) in [
@@ -99,6 +99,7 @@ fn bad_input_gets_one_sentence() {
         ("monotone", "ok.npy", "not monotone", 1),
         ("nonsense", "ok.npy", "there is no map `nonsense`", 2),
         ("split-sign", "missing.npy", "missing.npy", 1),
+        ("row-signed", "ok.npy", "rows of one sign", 1),
     ] {
         let arguments = ["solve", "--weights", "w.npy", "--injection", injection, "--map", map];
         let output = subdeq(folder.path(), &arguments);
@@ -107,6 +108,91 @@ fn bad_input_gets_one_sentence() {
         assert_eq!(told.trim_end().lines().count(), 1, "{told}");
         assert_eq!(output.status.code(), Some(code), "{told}");
     }
+}
+
+#[test]
+fn options_of_another_equation_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    save(folder.path(), "w.npy", &[2, 2], &[0.5, -0.5, -0.5, 0.5]);
+    save(folder.path(), "y.npy", &[1, 4], &[0.3; 4]);
+    for (map, options, needle) in [
+        ("power-ratio", &["--shift=-0.5"][..], "a power ratio has no shift"),
+        ("power-ratio", &["--activation", "tanh"], "a power ratio has no activation"),
+        ("split-sign", &["--power", "0.5"], "takes a power"),
+        ("monotone", &["--norm", "inf"], "a monotone map has no normalisation"),
+    ] {
+        let output = solve(folder.path(), map, options);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains(needle) && output.status.code() == Some(2), "{told}");
+    }
+}
+
+/// The proof of split-sign is about y >= 0; here there are three solutions.
+#[test]
+fn inputs_that_a_proof_does_not_cover_are_judged_by_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    save(folder.path(), "w.npy", &[2, 2], &[0.0, -5.0, -5.0, 0.0]);
+    save(folder.path(), "y.npy", &[1, 2], &[-1.2, -1.2]);
+    let output = solve(folder.path(), "split-sign", &[]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.contains("UNPROVEN") && told.contains("below 0"), "{told}");
+    assert!(!told.replace("UNPROVEN", "").to_uppercase().contains("PROVEN"), "{told}");
+    let report = json(&solve(folder.path(), "split-sign", &["--json"]));
+    assert_eq!(report["all_inputs"], Value::Null);
+    let sample = &report["samples"][0];
+    assert_eq!((&sample["covered"], &sample["verdict"]), (&false.into(), &"unproven".into()));
+    assert_eq!(sample["error_bound"], Value::Null);
+
+    // Beside one that it covers.
+    save(folder.path(), "y.npy", &[2, 2], &[-1.2, -1.2, 0.0, 0.5]);
+    let report = json(&solve(folder.path(), "split-sign", &["--json"]));
+    assert_eq!((&report["all_inputs"], &report["inputs"]), (&"proven".into(), &"nonnegative".into()));
+    let covered =
+        |k: usize| (report["samples"][k]["covered"].clone(), report["samples"][k]["verdict"].clone());
+    assert_eq!(covered(0), (false.into(), "unproven".into()));
+    assert_eq!(covered(1), (true.into(), "proven".into()));
+    assert!(report["samples"][1]["error_bound"].is_number());
+}
+
+/// `certify` and `solve` mean the same equation by the same name.
+#[test]
+fn names_and_options_mean_one_equation() {
+    let folder = tempfile::tempdir().unwrap();
+    save(folder.path(), "w.npy", &[2, 2], &[0.5, 0.2, -0.2, -0.5]);
+    save(folder.path(), "y.npy", &[1, 2], &[0.3, 0.1]);
+    save(folder.path(), "twice.npy", &[1, 4], &[0.3, 0.1, 0.2, 0.4]);
+    let cases: [(&str, &[&str]); 9] = [
+        ("subdeq-tanh", &["--activation", "sigmoid", "--shift", "0.3"]),
+        ("subdeq-power-tanh", &["--shift", "1.5"]),
+        ("subdeq-power-tanh", &["--power", "0.5"]),
+        ("subdeq-normalized-power-tanh", &["--shift", "0.4"]),
+        ("excitatory", &["--norm", "2"]),
+        ("row-signed", &[]),
+        ("divisive", &["--shift", "0.5"]),
+        ("power-ratio", &["--power", "0.3"]),
+        ("monotone-tanh", &[]),
+    ];
+    for (map, options) in cases {
+        let sign = if map == "row-signed" { [0.5, 0.2, -0.2, -0.5] } else { [0.5, -0.2, 0.2, -0.5] };
+        save(folder.path(), "w.npy", &[2, 2], &sign);
+        let y = if map == "power-ratio" { "twice.npy" } else { "y.npy" };
+        let ask = |command: &str| {
+            let arguments = [command, "--weights", "w.npy", "--injection", y, "--map", map, "--json"];
+            json(&subdeq(folder.path(), &[&arguments[..], options].concat()))
+        };
+        let (certified, solved) = (ask("certify"), ask("solve"));
+        assert_eq!(certified["map"], solved["equation"]);
+        assert_eq!(certified["weights"], solved["weights"], "{map}");
+        assert_eq!(certified["verdict"], "proven", "{map}: {certified}");
+    }
+    // The power is of activation and shift, and nothing is added outside.
+    save(folder.path(), "w.npy", &[2, 2], &[0.5, -0.2, 0.2, -0.5]);
+    let finely =
+        ["--out", "z.npy", "--precision", "f64", "--tol", "1e-12", "--power", "0.5", "--shift", "1.5"];
+    solve(folder.path(), "subdeq-power-tanh", &finely);
+    let z = NpyArray::read(&folder.path().join("z.npy")).unwrap().to_f64().unwrap();
+    let expected = ((0.5 * z[0] - 0.2 * z[1]).tanh() + 1.5).sqrt() + 0.3;
+    assert!((z[0] - expected).abs() < 1e-6, "{z:?} {expected}");
 }
 
 #[test]

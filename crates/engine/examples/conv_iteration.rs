@@ -10,9 +10,10 @@ use std::time::Instant;
 
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{
-    Activation, Cpu, Device, Form, Injection, Map, Measure, Operator, Padding, Result, SampleReport, Scope,
-    Solver, Start, Stopping,
+    Activation, Cpu, Device, Map, Measure, Operator, Padding, Result, SampleReport, Scope, Solver, Start,
+    Stopping,
 };
+use subdeq_map::Map as Equation;
 
 struct Case {
     name: &'static str,
@@ -63,16 +64,7 @@ fn main() -> Result<()> {
 fn measure(case: &Case, isa: Isa, repeats: usize) -> Result<()> {
     let &Case { name, batch, channels, side } = case;
     let operator = Operator::Conv { channels, height: side, width: side, padding: Padding::Zero, kernel: 3 };
-    let map = Map {
-        operator,
-        form: Form::Single,
-        activation: Activation::Tanh,
-        injection: Injection::Outer,
-        base: 0.0,
-        power: 1.0,
-        shift: 1.2,
-        normalisation: None,
-    };
+    let map = Map::new(operator, Equation::single(Activation::Tanh, 1.2)?)?;
     let cpu = Cpu::<f32>::with_isa(0, isa)?;
     let mut plan = cpu.plan(&map, batch)?;
     // As a convolution layer is initialised: uniform with bound 1 / sqrt(9 channels).

@@ -4,9 +4,9 @@
 use std::time::Instant;
 
 use subdeq_engine::{
-    Activation, Cpu, Device, Form, Injection, Map, Measure, Operator, Result, SampleReport, Scope, Solver,
-    Start, Stopping,
+    Activation, Cpu, Device, Map, Measure, Operator, Result, SampleReport, Scope, Solver, Start, Stopping,
 };
+use subdeq_map::Map as Equation;
 
 const REPEATS: usize = 201;
 
@@ -28,16 +28,7 @@ fn main() -> Result<()> {
     let (batch, n, threads) =
         (argument(0, 256.0) as usize, argument(1, 87.0) as usize, argument(2, 2.0) as usize);
     let cpu = Cpu::<f32>::new(threads)?;
-    let map = Map {
-        operator: Operator::Dense { n },
-        form: Form::Single,
-        activation: Activation::Tanh,
-        injection: Injection::Outer,
-        base: 0.0,
-        power: 1.0,
-        shift: 1.2,
-        normalisation: None,
-    };
+    let map = Map::new(Operator::Dense { n }, Equation::single(Activation::Tanh, 1.2)?)?;
     // PyTorch's default initialisation, as the paper's code has it: uniform in +-1/sqrt(n).
     let mut state = 1u64;
     let mut uniform = || {

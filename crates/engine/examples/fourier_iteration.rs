@@ -4,9 +4,10 @@
 use std::time::Instant;
 
 use subdeq_engine::{
-    Activation, Cpu, Device, Form, Injection, Map, Measure, Network, Operator, Padding, Result, SampleReport,
-    Scope, Solver, Start, Stopping,
+    Activation, Cpu, Device, Map, Measure, Network, Operator, Padding, Result, SampleReport, Scope, Solver,
+    Start, Stopping,
 };
+use subdeq_map::Map as Equation;
 
 const REPEATS: usize = 7;
 /// Frequencies that the factor is computed at.
@@ -35,16 +36,7 @@ fn numbers(len: usize, scale: f32) -> Vec<f32> {
 fn measure(name: &str, channels: usize, side: usize, batch: usize, threads: usize) -> Result<()> {
     let operator =
         Operator::Conv { channels, height: side, width: side, padding: Padding::Circular, kernel: 3 };
-    let map = Map {
-        operator,
-        form: Form::Single,
-        activation: Activation::Relu,
-        injection: Injection::Inner,
-        base: 0.0,
-        power: 1.0,
-        shift: 0.0,
-        normalisation: None,
-    };
+    let map = Map::new(operator, Equation::single(Activation::Relu, 0.0)?.inner()?)?;
     // Uniform in +-1/sqrt(fan in), as layers start, and moved to the monotone side.
     let mut weights = numbers(9 * channels * channels, 1.0 / (9.0 * channels as f32).sqrt());
     for o in 0..channels {

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use subdeq_engine::cpu::graph::{Adjacency, NodeMatrix, Propagation};
 use subdeq_engine::network::Csr;
-use subdeq_engine::{Activation, Cpu, GraphMap, Injection, Measure, Scope, Solver, Stopping};
+use subdeq_engine::{Cpu, GraphMap, Measure, Scope, Solver, Stopping};
+use subdeq_map::{Layout, Map};
 
 const DEGREE: usize = 20;
 
@@ -68,8 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         graph.is_symmetric(),
         clock.elapsed()
     );
-    let (activation, injection) = (Activation::Tanh, Injection::Outer);
-    let map = GraphMap { teleport: 0.1, activation, injection, shift: 1.2, normalisation: None };
+    let map = GraphMap::new(Map::named("appnp-tanh", Layout::Graph)?)?;
     let mut propagation = Propagation::new(&cpu, &map, &graph.edges(), channels)?;
     let mut f = NodeMatrix::zeros(nodes, channels);
     for node in 0..nodes {

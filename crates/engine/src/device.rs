@@ -29,7 +29,7 @@ pub trait Device<T: Real>: Send + Sync {
 
     /// Makes a plan for batches of at most `batch` samples.
     fn plan(&self, map: &Map, batch: usize) -> Result<Self::Plan>;
-    /// Loads the weights, in the order given with [`crate::Form`]; refuses what is not finite.
+    /// Loads the weights, in the order given with [`crate::Map`]; refuses what is not finite.
     fn load(&self, plan: &mut Self::Plan, weights: &[&Self::Array]) -> Result<()>;
 
     /// `out = F(z; y)`, one application.

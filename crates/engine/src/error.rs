@@ -30,5 +30,11 @@ pub enum EngineError {
     },
 }
 
+impl From<subdeq_map::BadMap> for EngineError {
+    fn from(cause: subdeq_map::BadMap) -> Self {
+        Self::Invalid(cause.to_string())
+    }
+}
+
 /// Result of an engine call.
 pub type Result<T, E = EngineError> = std::result::Result<T, E>;

@@ -9,6 +9,7 @@
 //! `norm` only where there is a normalisation.
 
 use serde::{Deserialize, Serialize};
+use subdeq_map::{Form, Groups, Normalisation, PNorm, Parts, WeightClass};
 
 use crate::{Activation, EngineError, Injection, Result};
 
@@ -25,55 +26,164 @@ pub enum GraphNorm {
 /// A propagation `F(Z; f)`: everything but the graph and the injection.
 ///
 /// ```
-/// use subdeq_engine::{Activation, GraphMap, Injection};
-/// let appnp_tanh = GraphMap {
-///     teleport: 0.1,
-///     activation: Activation::Tanh,
-///     injection: Injection::Outer,
-///     shift: 1.2,
-///     normalisation: None,
-/// };
-/// assert!(appnp_tanh.check().is_ok());
-/// assert!(GraphMap { teleport: 1.5, ..appnp_tanh }.check().is_err());
+/// use subdeq_engine::GraphMap;
+/// use subdeq_map::{Layout, Map};
+/// let appnp_tanh = GraphMap::new(Map::named("appnp-tanh", Layout::Graph)?)?;
+/// assert_eq!((appnp_tanh.teleport(), appnp_tanh.shift()), (0.1, 1.2));
+/// assert!(GraphMap::new(Map::named("split-sign", Layout::Dense)?).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "GraphMapFile", into = "GraphMapFile")]
 pub struct GraphMap {
-    /// Teleport probability `t`.
-    pub teleport: f64,
-    /// `s`: [`Activation::Identity`] or [`Activation::Tanh`].
-    pub activation: Activation,
-    /// Where `t f` enters.
-    pub injection: Injection,
-    /// Added to every entry before the normalisation.
-    pub shift: f64,
-    /// Normalisation, if any.
-    pub normalisation: Option<GraphNorm>,
+    equation: subdeq_map::Map,
+    teleport: f64,
+    normalisation: Option<GraphNorm>,
+}
+
+/// A propagation as it is written into files.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GraphMapFile {
+    teleport: f64,
+    activation: Activation,
+    injection: Injection,
+    shift: f64,
+    normalisation: Option<GraphNorm>,
 }
 
 impl GraphMap {
+    /// The propagation of an equation.
+    ///
+    /// # Errors
+    /// An equation that is not a graph's, an activation other than [`Activation::Identity`] and [`Activation::Tanh`], a norm
+    /// other than the largest entry's, or a projection.
+    pub fn new(equation: subdeq_map::Map) -> Result<Self> {
+        let refuse = |why: &str| Err(EngineError::Invalid(format!("`{equation}` {why}")));
+        let Form::Graph { teleport } = equation.form() else {
+            return refuse("does not propagate over a graph: it is the map of a layer");
+        };
+        if !matches!(equation.activation(), Activation::Identity | Activation::Tanh) {
+            return refuse(
+                "cannot be solved: propagation over a graph knows the activations identity and tanh",
+            );
+        }
+        if equation.projection().is_some() {
+            return refuse("cannot be solved: there are no kernels that project a state");
+        }
+        let normalisation = match equation.normalisation() {
+            None => None,
+            Some(Normalisation { p: PNorm::Inf, groups: Groups::GraphRows }) => Some(GraphNorm::Rows),
+            Some(Normalisation { p: PNorm::Inf, groups: Groups::GraphColumns }) => Some(GraphNorm::Columns),
+            Some(_) => {
+                return refuse(
+                    "cannot be solved: propagation over a graph divides by the largest entry only",
+                );
+            }
+        };
+        Ok(Self { equation, teleport, normalisation })
+    }
+
+    /// The equation.
+    #[must_use]
+    pub fn equation(&self) -> subdeq_map::Map {
+        self.equation
+    }
+
+    /// Teleport probability `t`.
+    #[must_use]
+    pub fn teleport(&self) -> f64 {
+        self.teleport
+    }
+
+    /// `s`: [`Activation::Identity`] or [`Activation::Tanh`].
+    #[must_use]
+    pub fn activation(&self) -> Activation {
+        self.equation.activation()
+    }
+
+    /// Where `t f` enters.
+    #[must_use]
+    pub fn injection(&self) -> Injection {
+        self.equation.injection()
+    }
+
+    /// Added to every entry before the normalisation.
+    #[must_use]
+    pub fn shift(&self) -> f64 {
+        self.equation.shift()
+    }
+
+    /// Normalisation, if any.
+    #[must_use]
+    pub fn normalisation(&self) -> Option<GraphNorm> {
+        self.normalisation
+    }
+
     /// Whether the map is affine, `Z = (1 - t) A Z + t f + shift`, and so can be solved exactly.
     #[must_use]
     pub fn is_linear(&self) -> bool {
-        self.activation == Activation::Identity && self.normalisation.is_none()
+        self.activation() == Activation::Identity && self.normalisation.is_none()
     }
+}
 
-    /// Refuses what no kernel could work with.
-    pub fn check(&self) -> Result<()> {
-        if !(self.teleport > 0.0 && self.teleport < 1.0) {
-            return Err(EngineError::Invalid(format!(
-                "the teleport probability must lie between 0 and 1, got {}",
-                self.teleport
-            )));
+impl From<GraphMap> for GraphMapFile {
+    fn from(map: GraphMap) -> Self {
+        Self {
+            teleport: map.teleport,
+            activation: map.activation(),
+            injection: map.injection(),
+            shift: map.shift(),
+            normalisation: map.normalisation,
         }
-        if !matches!(self.activation, Activation::Identity | Activation::Tanh) {
-            return Err(EngineError::Invalid(format!(
-                "propagation over a graph knows the activations Identity and Tanh, not {:?}",
-                self.activation
-            )));
+    }
+}
+
+impl TryFrom<GraphMapFile> for GraphMap {
+    type Error = EngineError;
+
+    fn try_from(file: GraphMapFile) -> Result<Self> {
+        let GraphMapFile { teleport, activation, injection, shift, normalisation } = file;
+        let normalisation = normalisation.map(|over| Normalisation {
+            p: PNorm::Inf,
+            groups: match over {
+                GraphNorm::Rows => Groups::GraphRows,
+                GraphNorm::Columns => Groups::GraphColumns,
+            },
+        });
+        let (form, weights) = (Form::Graph { teleport }, WeightClass::Any);
+        let parts = Parts {
+            form,
+            activation,
+            injection,
+            shift,
+            power: 1.0,
+            tie: 0.0,
+            weights,
+            normalisation,
+            projection: None,
+        };
+        Self::new(subdeq_map::Map::try_from(parts)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GraphMap;
+
+    /// Ledgers and stored runs hold these.
+    #[test]
+    fn files_look_as_they_always_did() {
+        let line =
+            r#"{"teleport":0.1,"activation":"Tanh","injection":"Inner","shift":1.2,"normalisation":"Rows"}"#;
+        let map: GraphMap = serde_json::from_str(line).unwrap();
+        assert_eq!(
+            map.equation().to_string(),
+            "z = norm_inf(tanh((1 - 0.1) A z + 0.1 y) + 1.2) over the rows of Z"
+        );
+        assert_eq!(serde_json::to_string(&map).unwrap(), line);
+        for (change, to) in [("Tanh", "Relu"), ("0.1", "1.0"), ("1.2", "1e999"), ("shift", "drift")] {
+            assert!(serde_json::from_str::<GraphMap>(&line.replace(change, to)).is_err(), "{to}");
         }
-        if !self.shift.is_finite() {
-            return Err(EngineError::Invalid(format!("the shift must be finite, got {}", self.shift)));
-        }
-        Ok(())
     }
 }

@@ -25,9 +25,11 @@ pub use cpu::Cpu;
 pub use device::Device;
 pub use error::{EngineError, Result};
 pub use graph::{GraphMap, GraphNorm};
-pub use map::{Activation, Form, Group, Injection, Map, Normalisation, Operator, PNorm, Padding};
+pub use map::{Map, Operator};
 pub use network::Network;
 pub use ode::{Integrate, OdeOutcome, OdeReport, OdeTolerance};
 pub use real::Real;
 pub use report::{Outcome, SampleReport};
 pub use solver::{Measure, Scope, Solver, Start, Stopping};
+// The vocabulary of equations, for convenience.
+pub use subdeq_map::{Activation, Form, Injection, PNorm, Padding};

@@ -1,20 +1,11 @@
-//! A fixed-point map `F(z; y)` as data: what the kernels need to know of it, and nothing else.
+//! A fixed-point map `F(z; y)` on a shape: the equation of [`subdeq_map`], lowered to what the kernels read.
 
-use serde::{Deserialize, Serialize};
+use subdeq_map::{Activation, Form, Groups, Injection, Normalisation, PNorm, Padding};
 
 use crate::{EngineError, Result};
 
-/// How a convolution continues an image beyond its border.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Padding {
-    /// With zeros, as in the paper.
-    Zero,
-    /// Periodically, so that the operator is diagonal in the frequency domain.
-    Circular,
-}
-
 /// The linear part of a map: what `W z` means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// A matrix product on vectors of length `n`.
     Dense {
@@ -67,228 +58,154 @@ impl Operator {
     }
 }
 
-/// A scalar activation `s`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Activation {
-    /// `tanh u`.
-    Tanh,
-    /// `1 / (1 + e^-u)`.
-    Sigmoid,
-    /// `ln(1 + e^(beta u)) / beta`.
-    Softplus {
-        /// Sharpness.
-        beta: f64,
-    },
-    /// `u / (1 + |u|)`.
-    Softsign,
-    /// `u` clipped to `[lo, hi]`.
-    HardTanh {
-        /// Lower end.
-        lo: f64,
-        /// Upper end.
-        hi: f64,
-    },
-    /// `max(u, 0)`.
-    Relu,
-    /// `u` for `u > 0`, else `slope * u`.
-    LeakyRelu {
-        /// Slope on the negative side.
-        slope: f64,
-    },
-    /// `u`.
-    Identity,
-}
-
-/// Where the injection enters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Injection {
-    /// `s(W z + y)`.
-    Inner,
-    /// `s(W z) + y`.
-    Outer,
-}
-
-/// How the linear parts and the activation are put together. Below, `h(u) = (s(u) + base)^power`
-/// with the map's `base` and `power` (0 and 1 in the plain case), `P, N >= 0`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Form {
-    /// `h(W z) + y` or `h(W z + y)`. Weights: `[W]`.
+/// How the kernels put linear parts and activation together. `h(u) = (s(u) + base)^power` with the lowered constants of the
+/// [`Map`], `P, N >= 0`. These are the forms of [`subdeq_map::Form`] that there are kernels for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Formula {
+    /// `h(W z) + y` or `h(W z + y)`.
     Single,
-    /// `h(P z) - h(N z) + y`. Weights: `[P, N]`.
+    /// `s(P z) - s(N z) + y`.
     SplitSign,
-    /// `h(P z / (q + N z)) + y`. Weights: `[P, N]`.
-    Divisive {
-        /// The constant `q > 0` of the denominator.
-        q: f64,
-    },
-    /// `P z / (q + P z + N z) + y`. Weights: `[P, N]`. The activation is not used.
-    Rational {
-        /// The constant `q > 0` of the denominator.
-        q: f64,
-    },
-    /// `((P z + y1 + e) / (N z + y2 + e))^p`; `y` holds `y1` then `y2` for each sample. Weights: `[P, N]`.
-    /// The activation is not used.
-    PowerRatio {
-        /// Exponent, below 1/2 for a contraction.
-        p: f64,
-        /// The constant `e > 0`.
-        e: f64,
-    },
-    /// `A h(P z) - B h(N z) + y`. Weights: `[A, B, P, N]`, all of the operator's own shape for `P, N`;
-    /// `A, B` are `units x units` (a 1x1 convolution for images).
+    /// `s(P z / (q + N z)) + y`.
+    Divisive { q: f64 },
+    /// `P z / (q + P z + N z) + y`.
+    Rational { q: f64 },
+    /// `((P z + y1 + e) / (N z + y2 + e))^p`.
+    PowerRatio { p: f64, e: f64 },
+    /// `A s(P z) - B s(N z) + y`.
     Gains,
 }
 
-impl Form {
+/// `F(z; y)` on a shape. Complete: a device needs nothing else but the weights. They come as
+///
+/// * `[W]` for [`Form::Single`], whatever weights it is meant for,
+/// * `[A, B, P, N]` for [`Form::Gains`]: `A = W+` and `B = W-` are `units x units` (a 1x1 convolution for images), `P` and
+///   `N` of the operator's own shape. The tie is not added here: the caller adds it to the injection,
+/// * `[P, N]` with `P = W+`, `N = W-` for the other forms.
+///
+/// ```
+/// use subdeq_engine::{Activation, Map, Operator};
+/// let equation = subdeq_map::Map::single(Activation::Tanh, 1.2)?;
+/// let map = Map::new(Operator::Dense { n: 87 }, equation)?;
+/// assert_eq!((map.weight_count(), map.weight_len(0)), (1, 87 * 87));
+/// assert_eq!(map.equation(), equation);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Map {
+    equation: subdeq_map::Map,
+    pub(crate) operator: Operator,
+    pub(crate) formula: Formula,
+    pub(crate) activation: Activation,
+    pub(crate) injection: Injection,
+    /// Added to `s` before a power is taken; 0 without a power.
+    pub(crate) base: f64,
+    /// The power; 1 means none is taken.
+    pub(crate) power: f64,
+    /// Added at the end, before the normalisation; 0 with a power.
+    pub(crate) shift: f64,
+    /// The norm that the whole vector, or each column of an image's channels, is divided by.
+    pub(crate) norm: Option<PNorm>,
+}
+
+impl Map {
+    /// An equation on a shape.
+    ///
+    /// # Errors
+    /// An empty state, a kernel of a size that no device has, a form or a normalisation that there are no kernels for.
+    pub fn new(operator: Operator, equation: subdeq_map::Map) -> Result<Self> {
+        let refuse = |why: String| Err(EngineError::Invalid(why));
+        if operator.state_len() == 0 {
+            return refuse(format!("the operator {operator:?} has an empty state"));
+        }
+        let formula = match equation.form() {
+            Form::Single => Formula::Single,
+            Form::SplitSign => Formula::SplitSign,
+            Form::Divisive { q } => Formula::Divisive { q },
+            Form::Rational { q } => Formula::Rational { q },
+            Form::PowerRatio { p, e } => Formula::PowerRatio { p, e },
+            Form::Gains => Formula::Gains,
+            Form::Monomial => {
+                return refuse(format!(
+                    "`{equation}` can be certified but not solved: there are no kernels for logarithms of a state"
+                ));
+            }
+            Form::Tied { .. } => {
+                return refuse(format!(
+                    "`{equation}` can be certified but not solved: there are no kernels that make W of A; give W itself"
+                ));
+            }
+            Form::Graph { .. } => {
+                return refuse(format!(
+                    "`{equation}` propagates over a graph: make a GraphMap of it, not a layer"
+                ));
+            }
+        };
+        let norm = match (equation.normalisation(), operator) {
+            (None, _) => None,
+            (Some(Normalisation { p, groups: Groups::WholeVector }), Operator::Dense { .. })
+            | (Some(Normalisation { p, groups: Groups::AlongHeight }), Operator::Conv { .. }) => Some(p),
+            (Some(Normalisation { groups, .. }), _) => {
+                return refuse(format!(
+                    "`{equation}` normalises {groups}: on {operator:?} there are kernels for {} only",
+                    match operator {
+                        Operator::Dense { .. } => Groups::WholeVector,
+                        Operator::Conv { .. } => Groups::AlongHeight,
+                    }
+                ));
+            }
+        };
+        check_kernel(operator, formula)?;
+        // Without a power, one addition at the end does; with one, the shift belongs inside it.
+        let power = equation.power();
+        let (base, shift) = if power == 1.0 { (0.0, equation.shift()) } else { (equation.shift(), 0.0) };
+        let (activation, injection) = (equation.activation(), equation.injection());
+        Ok(Self { equation, operator, formula, activation, injection, base, power, shift, norm })
+    }
+
+    /// The equation.
+    pub fn equation(&self) -> subdeq_map::Map {
+        self.equation
+    }
+
+    /// What `W z` means.
+    pub fn operator(&self) -> Operator {
+        self.operator
+    }
+
+    /// Numbers in one sample's injection.
+    pub fn injection_len(&self) -> usize {
+        self.operator.state_len() * self.equation.form().injection_count()
+    }
+
     /// Number of weight arrays.
     pub fn weight_count(&self) -> usize {
-        match self {
-            Self::Single => 1,
-            Self::Gains => 4,
+        match self.formula {
+            Formula::Single => 1,
+            Formula::Gains => 4,
             _ => 2,
         }
     }
 
-    /// Injections per state entry: 2 for the power ratio, else 1.
-    pub fn injection_count(&self) -> usize {
-        if matches!(self, Self::PowerRatio { .. }) { 2 } else { 1 }
-    }
-}
-
-/// Exponent of a p-norm.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum PNorm {
-    /// `p` in `[1, inf)`.
-    P(f64),
-    /// The largest absolute value.
-    Inf,
-}
-
-/// Which entries are normalised together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Group {
-    /// The whole state of a sample.
-    Sample,
-    /// The entries over the height axis, for each channel and each column of an image (as the paper's code does).
-    Height,
-}
-
-/// Division of the result by a p-norm of its group.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Normalisation {
-    /// Which norm.
-    pub norm: PNorm,
-    /// Over which entries.
-    pub group: Group,
-}
-
-/// `F(z; y)`: form, activation, constants, normalisation. Complete: a device needs nothing else.
-///
-/// ```
-/// use subdeq_engine::{Activation, Form, Injection, Map, Operator};
-/// let map = Map {
-///     operator: Operator::Dense { n: 87 },
-///     form: Form::Single,
-///     activation: Activation::Tanh,
-///     injection: Injection::Outer,
-///     base: 0.0,
-///     power: 1.0,
-///     shift: 1.2,
-///     normalisation: None,
-/// };
-/// assert!(map.check().is_ok());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Map {
-    /// What `W z` means.
-    pub operator: Operator,
-    /// How the parts are put together.
-    pub form: Form,
-    /// The activation `s`.
-    pub activation: Activation,
-    /// Where `y` enters (only [`Form::Single`] has a choice).
-    pub injection: Injection,
-    /// Added to `s` before the power is taken.
-    pub base: f64,
-    /// The power; 1 means none is taken.
-    pub power: f64,
-    /// Added at the end, before the normalisation.
-    pub shift: f64,
-    /// Normalisation of the result, if any.
-    pub normalisation: Option<Normalisation>,
-}
-
-impl Map {
-    /// Numbers in one sample's injection.
-    pub fn injection_len(&self) -> usize {
-        self.operator.state_len() * self.form.injection_count()
-    }
-
-    /// Length of weight array `index` (the order is given with [`Form`]).
+    /// Length of weight array `index`.
     pub fn weight_len(&self, index: usize) -> usize {
         let units = self.operator.units();
-        match self.form {
-            Form::Gains if index < 2 => units * units,
+        match self.formula {
+            Formula::Gains if index < 2 => units * units,
             _ => self.operator.weight_len(),
         }
     }
+}
 
-    /// Refuses sizes and constants with which no kernel could work.
-    pub fn check(&self) -> Result<()> {
-        if self.operator.state_len() == 0 {
-            return Err(EngineError::Invalid(format!("the operator {:?} has an empty state", self.operator)));
-        }
-        self.check_kernel()?;
-        let positive = |name: &str, x: f64| {
-            if x > 0.0 && x.is_finite() {
-                Ok(())
-            } else {
-                Err(EngineError::Invalid(format!("{name} must be a positive number, got {x}")))
-            }
-        };
-        match self.form {
-            Form::Divisive { q } | Form::Rational { q } => positive("q", q)?,
-            Form::PowerRatio { p, e } => {
-                positive("p", p)?;
-                positive("e", e)?;
-            }
-            _ => {}
-        }
-        positive("the power", self.power)?;
-        if let Activation::Softplus { beta } = self.activation {
-            positive("softplus beta", beta)?;
-        }
-        if !matches!(self.form, Form::Single) && self.injection == Injection::Inner {
-            return Err(EngineError::Invalid(format!(
-                "{:?} takes its injection outside the activation",
-                self.form
-            )));
-        }
-        if let Some(Normalisation { norm: PNorm::P(p), .. }) = self.normalisation
-            && !(p >= 1.0 && p.is_finite())
-        {
-            return Err(EngineError::Invalid(format!("the norm exponent must lie in [1, inf], got {p}")));
-        }
-        if !(self.shift.is_finite() && self.base.is_finite()) {
-            return Err(EngineError::Invalid(format!(
-                "shift {} and base {} must be finite",
-                self.shift, self.base
-            )));
-        }
-        Ok(())
+/// Kernels other than 3x3 exist in the frequency domain only, for maps with one operator.
+fn check_kernel(operator: Operator, formula: Formula) -> Result<()> {
+    let Operator::Conv { padding, kernel, .. } = operator else { return Ok(()) };
+    let general = padding == Padding::Circular && formula == Formula::Single && kernel % 2 == 1;
+    if kernel == 3 || general {
+        return Ok(());
     }
-
-    /// Kernels other than 3x3 exist in the frequency domain only, for maps with one operator.
-    fn check_kernel(&self) -> Result<()> {
-        let Operator::Conv { padding, kernel, .. } = self.operator else { return Ok(()) };
-        let general = padding == Padding::Circular && self.form == Form::Single && kernel % 2 == 1;
-        if kernel == 3 || general {
-            return Ok(());
-        }
-        Err(EngineError::Invalid(format!(
-            "a {kernel}x{kernel} kernel with padding {padding:?} and the form {:?}: kernels are 3x3, or of any odd size for \
-             circular convolutions of the form Single",
-            self.form
-        )))
-    }
+    Err(EngineError::Invalid(format!(
+        "a {kernel}x{kernel} kernel with padding {padding:?} and the form {formula:?}: kernels are 3x3, or of any odd size for \
+         circular convolutions of the form Single"
+    )))
 }

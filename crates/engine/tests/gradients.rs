@@ -20,7 +20,7 @@ fn close(name: &str, map: &Map, found: f64, expected: f64, size: f64) {
 
 /// `sum v F(z; y, W)` by the reference.
 fn scalar(problem: &Problem, z: &[f64], v: &[f64]) -> f64 {
-    let len = problem.map.operator.state_len();
+    let len = problem.map.operator().state_len();
     (0..problem.batch)
         .flat_map(|s| reference(problem, s, &z[s * len..(s + 1) * len]))
         .zip(v)

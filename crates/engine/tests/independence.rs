@@ -22,7 +22,7 @@ fn operators() -> [Operator; 4] {
 
 /// Answers and implicit gradients of chosen samples of a problem, as bits.
 fn run(cpu: &Cpu<f32>, problem: &Problem, samples: &[usize], solver: &Solver) -> Vec<Vec<u32>> {
-    let (len, injection) = (problem.map.operator.state_len(), problem.map.injection_len());
+    let (len, injection) = (problem.map.operator().state_len(), problem.map.injection_len());
     let y: Vec<f64> =
         samples.iter().flat_map(|&s| problem.y[s * injection..(s + 1) * injection].to_vec()).collect();
     let part = Problem { y, batch: samples.len(), weights: problem.weights.clone(), map: problem.map };

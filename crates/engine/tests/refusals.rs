@@ -5,9 +5,10 @@ mod common;
 use common::*;
 use subdeq_engine::cpu::CustomMap;
 use subdeq_engine::{
-    Activation, Cpu, Device, EngineError, Form, Group, Injection, Map, Measure, Normalisation, Operator,
-    Outcome, PNorm, SampleReport, Scope, Solver, Start, Stopping,
+    Activation, Cpu, Device, EngineError, Form, Map, Measure, Operator, Outcome, PNorm, Padding,
+    SampleReport, Scope, Solver, Start, Stopping,
 };
+use subdeq_map::{Groups, Layout, Map as Equation, Parts};
 
 fn cpu() -> Cpu<f32> {
     Cpu::new(2).unwrap()
@@ -40,7 +41,6 @@ fn weights_and_inputs_must_be_finite() {
 fn shapes_must_fit() {
     let cpu = cpu();
     assert!(matches!(cpu.plan(&plain(DENSE), 0), Err(EngineError::Invalid(_))));
-    assert!(matches!(cpu.plan(&plain(Operator::Dense { n: 0 }), 1), Err(EngineError::Invalid(_))));
     let mut plan = cpu.plan(&plain(DENSE), 2).unwrap();
     let (y, mut z, mut reports) = (cpu.zeros(26), cpu.zeros(26), [SampleReport::default(); 2]);
     let stop = stopping(1e-3, 10);
@@ -73,15 +73,35 @@ fn shapes_must_fit() {
 }
 
 #[test]
+fn maps_without_kernels() {
+    let single = Equation::single(Activation::Tanh, 1.2).unwrap();
+    let refused = |operator: Operator, equation: Equation, why: &str| {
+        let error = Map::new(operator, equation).unwrap_err();
+        assert!(matches!(error, EngineError::Invalid(_)) && error.to_string().contains(why), "{error}");
+    };
+    refused(Operator::Dense { n: 0 }, single, "empty state");
+    refused(DENSE, Equation::named("monomial", Layout::Dense).unwrap(), "logarithms");
+    let tied = Equation::of_form(Form::Tied { margin: 0.1, skew: 1.0 }, Activation::Relu, 0.0).unwrap();
+    refused(DENSE, tied, "no kernels that make W");
+    refused(DENSE, Equation::named("appnp-tanh", Layout::Graph).unwrap(), "GraphMap");
+    let normalised = |groups: Groups| single.normalised(PNorm::Inf, groups).unwrap();
+    refused(DENSE, normalised(Groups::AlongHeight), "the columns of each image channel");
+    refused(CONV, normalised(Groups::WholeVector), "the whole vector");
+    refused(DENSE, normalised(Groups::Blocks { size: 1 }), "blocks of 1");
+    let wide = |padding: Padding| Operator::Conv { channels: 1, height: 7, width: 7, padding, kernel: 5 };
+    refused(wide(Padding::Zero), single, "5x5 kernel");
+    refused(wide(Padding::Circular), Equation::split_sign(Activation::Tanh, 1.2).unwrap(), "5x5 kernel");
+    assert!(Map::new(wide(Padding::Circular), single).is_ok());
+}
+
+#[test]
 fn solvers_that_do_not_fit_a_map() {
     let cpu = cpu();
-    let height = Some(Normalisation { norm: PNorm::Inf, group: Group::Height });
-    assert!(cpu.plan(&Map { normalisation: height, ..plain(DENSE) }, 1).is_err());
     let refused = |map: Map, solver: Solver, measure: Measure| {
         let problem = contracting(map, 1, 1);
         let mut plan = cpu.plan(&map, 1).unwrap();
         load(&cpu, &mut plan, &problem);
-        let (y, mut z) = (cpu.upload(&convert::<f32>(&problem.y)), cpu.zeros(map.operator.state_len()));
+        let (y, mut z) = (cpu.upload(&convert::<f32>(&problem.y)), cpu.zeros(map.operator().state_len()));
         let stop = Stopping { measure, ..stopping(1e-3, 10) };
         let mut reports = [SampleReport::default()];
         let result = cpu.solve(&mut plan, 1, &y, &solver, &stop, Start::Constant(1.0), &mut z, &mut reports);
@@ -93,10 +113,14 @@ fn solvers_that_do_not_fit_a_map() {
     refused(plain(DENSE), Solver::PeacemanRachford { step: 0.0 }, Measure::Relative);
     refused(plain(DENSE), Solver::PeacemanRachford { step: f64::NAN }, Measure::Relative);
     refused(plain(DENSE), Solver::ForwardBackward { step: 1.5 }, Measure::Relative);
-    refused(Map { form: Form::SplitSign, ..plain(DENSE) }, peaceman_rachford, Measure::Relative);
-    refused(Map { power: 0.9, ..plain(DENSE) }, peaceman_rachford, Measure::Relative);
     refused(
-        Map { activation: Activation::LeakyRelu { slope: 1.5 }, ..plain(DENSE) },
+        changed(DENSE, |plain| Parts { form: Form::SplitSign, ..plain }),
+        peaceman_rachford,
+        Measure::Relative,
+    );
+    refused(changed(DENSE, |plain| Parts { power: 0.9, ..plain }), peaceman_rachford, Measure::Relative);
+    refused(
+        changed(DENSE, |plain| Parts { activation: Activation::LeakyRelu { slope: 1.5 }, ..plain }),
         peaceman_rachford,
         Measure::Relative,
     );
@@ -108,7 +132,8 @@ fn solvers_that_do_not_fit_a_map() {
 /// Solves `z = activation(w z + y) + shift` in one dimension.
 fn scalar(activation: Activation, w: f32, y: f32, solver: Solver, stopping: Stopping) -> (f32, SampleReport) {
     let cpu = Cpu::<f32>::new(1).unwrap();
-    let map = Map { activation, injection: Injection::Inner, shift: 0.0, ..plain(Operator::Dense { n: 1 }) };
+    let equation = Equation::single(activation, 0.0).unwrap().inner().unwrap();
+    let map = Map::new(Operator::Dense { n: 1 }, equation).unwrap();
     let mut plan = cpu.plan(&map, 1).unwrap();
     cpu.load(&mut plan, &[&cpu.upload(&[w])]).unwrap();
     let mut z = cpu.zeros(1);
@@ -174,7 +199,7 @@ fn a_tolerance_below_reach_is_reported() {
 fn anderson_is_safeguarded() {
     let mut fewer = 0;
     for seed in 0..40 {
-        let problem = contracting(Map { shift: 1.2, ..plain(DENSE) }, 1, seed);
+        let problem = contracting(plain(DENSE), 1, seed);
         let rule = Stopping {
             measure: Measure::Thompson,
             tolerance: 1e-5,

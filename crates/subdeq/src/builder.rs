@@ -16,7 +16,7 @@ use crate::{
 pub struct EquilibriumBuilder {
     operator: Operator,
     padding: Option<Padding>,
-    architecture: Architecture,
+    architecture: Result<Architecture>,
     solver: Option<Solver>,
     stopping: Stopping,
     adjoint: Option<Adjoint>,
@@ -40,7 +40,7 @@ impl EquilibriumBuilder {
         Self {
             operator,
             padding: None,
-            architecture: SplitSign::new(Activation::Softsign, 1.2).into(),
+            architecture: SplitSign::new(Activation::Softsign, 1.2).try_into(),
             solver: None,
             stopping: Stopping::default(),
             adjoint: None,
@@ -49,10 +49,10 @@ impl EquilibriumBuilder {
         }
     }
 
-    /// The map; default: [`SplitSign`] with softsign and shift 1.2.
+    /// The map; default: [`SplitSign`] with softsign and shift 1.2. One that makes no sense is refused when the layer is built.
     #[must_use]
-    pub fn map(self, map: impl Into<Architecture>) -> Self {
-        Self { architecture: map.into(), ..self }
+    pub fn map(self, map: impl TryInto<Architecture, Error: Into<Error>>) -> Self {
+        Self { architecture: map.try_into().map_err(Into::into), ..self }
     }
 
     /// The solver; default: [`PeacemanRachford`] for monotone maps, else [`Anderson`].
@@ -112,9 +112,10 @@ impl EquilibriumBuilder {
     }
 
     fn decide(self) -> Result<Plan> {
-        let monotone = self.architecture.is_monotone();
+        let architecture = self.architecture?;
+        let monotone = architecture.is_monotone();
         let mut operator = self.operator;
-        let side = self.architecture.parametrisation.kernel(&operator);
+        let side = architecture.parametrisation().kernel(&operator);
         if let Operator::Conv { padding, kernel, .. } = &mut operator {
             *padding = self.padding.unwrap_or(if monotone { Padding::Circular } else { Padding::Zero });
             *kernel = side;
@@ -126,7 +127,7 @@ impl EquilibriumBuilder {
         if splitting(solver) && !monotone {
             return Err(Error::invalid(format!(
                 "the splittings solve monotone maps only, and `{}` is not one: use Anderson or Picard",
-                self.architecture.name
+                architecture.name()
             )));
         }
         let adjoint = self.adjoint.unwrap_or(Adjoint::Implicit { solver, stopping: Stopping::default() });
@@ -150,7 +151,7 @@ impl EquilibriumBuilder {
             _ => {}
         }
         let start = self.start.unwrap_or(if monotone { 0.0 } else { 1.0 });
-        let (architecture, stopping, init) = (self.architecture, self.stopping, self.init);
+        let (stopping, init) = (self.stopping, self.init);
         Ok(Plan { operator, architecture, solver, stopping, adjoint, start, init })
     }
 }

@@ -3,7 +3,7 @@
 use subdeq_engine::cpu::CustomMap as EngineMap;
 use subdeq_engine::cpu::simd::SimdReal;
 use subdeq_engine::{Cpu, Measure, Outcome, SampleReport, Start};
-use subdeq_theory::certificate::{Evidence, Metric, Theorem, Verdict};
+use subdeq_theory::certificate::{Evidence, Metric, States, Theorem, Verdict};
 
 use crate::solution::require_converged;
 use crate::{Error, Result, Rule, Solution, Solver, Stopping};
@@ -106,14 +106,15 @@ impl<T: SimdReal, M: CustomMap<T>> CustomLayer<T, M> {
         Ok(layer)
     }
 
-    /// What is proven: uniqueness if the map brings a strong degree below one (Theorem 1), else nothing.
+    /// What is proven, for every `y >= 0`: uniqueness among positive states if the map brings a strong degree below one (Theorem 1), else nothing.
     pub fn verdict(&self) -> Verdict {
         match self.map.strong_degree() {
             Some(degree) if degree < 1.0 => Verdict::Proven {
                 theorem: Theorem::StrongDegree,
                 factor: Some(degree),
                 metric: Metric::Thompson,
-                picard_converges: true,
+                states: States::Positive,
+                starts: Some(States::Positive),
                 evidence: Evidence::StrongDegree { degree },
             },
             Some(degree) => Verdict::Unproven {

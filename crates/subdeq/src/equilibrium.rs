@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use rand::Rng;
 use subdeq_engine::{Cpu, Map, Measure, Network, Operator, Outcome, Padding, Real, SampleReport, Start};
+use subdeq_map::Operator as Weighted;
 use subdeq_theory::certificate::{Certificate, Evidence, Metric, Scope, Verdict};
 use subdeq_theory::certify::Certifier;
-use subdeq_theory::map::MapSpec;
 
 use crate::builder::{EquilibriumBuilder, Plan};
-use crate::error_bound::ExactMap;
+use crate::error_bound::{ErrorBounds, extremes};
 use crate::map::Architecture;
 use crate::parallel::in_parallel;
 use crate::parametrisation::{Parametrisation, Peak};
@@ -122,11 +122,11 @@ impl Equilibrium<f32, Cpu<f32>> {
 impl<T: Real, D: Network<T>> Equilibrium<T, D> {
     pub(crate) fn new(device: Arc<D>, plan: Plan, rng: &mut impl Rng) -> Result<Self> {
         let Plan { operator, architecture, solver, stopping, adjoint, start, init } = plan;
-        let map = architecture.map(operator);
-        map.check()?;
-        architecture.parametrisation.check(&map)?;
+        let map = architecture.map(operator)?;
+        let parametrisation = architecture.parametrisation();
+        parametrisation.check_operator(&operator)?;
         let units = operator.units();
-        let free = architecture.parametrisation.free(&map);
+        let free = parametrisation.free(&map);
         let host_free: Vec<Vec<T>> = free.iter().map(|&(_, len)| init.draw(len, len / units, rng)).collect();
         let parameters = free
             .iter()
@@ -138,9 +138,9 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
                 gradient: device.zeros(len),
             })
             .collect();
-        let lens: Vec<usize> = (0..map.form.weight_count()).map(|k| map.weight_len(k)).collect();
+        let lens: Vec<usize> = (0..map.weight_count()).map(|k| map.weight_len(k)).collect();
         let zeros = |lens: &[usize]| lens.iter().map(|&len| vec![T::ZERO; len]).collect::<Vec<_>>();
-        let peak_len = if architecture.parametrisation.is_shifted() { operator.weight_len() } else { 0 };
+        let peak_len = if parametrisation.is_shifted() { operator.weight_len() } else { 0 };
         let weights = Weights {
             arrays: lens.iter().map(|&len| device.zeros(len)).collect(),
             gradients: lens.iter().map(|&len| device.zeros(len)).collect(),
@@ -212,7 +212,7 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         Ok(())
     }
 
-    /// The weights that the parameters stand for, in the order given with [`subdeq_engine::Form`].
+    /// The weights that the parameters stand for, in the order given with [`subdeq_engine::Map`].
     ///
     /// # Errors
     /// Parameters that are not finite.
@@ -243,7 +243,7 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
     /// Parameters that are not finite.
     pub fn choose_step(&mut self) -> Result<()> {
         self.refresh()?;
-        let Some(margin) = self.architecture.parametrisation.margin() else { return Ok(()) };
+        let Some(margin) = self.architecture.parametrisation().margin() else { return Ok(()) };
         if !self.wants_step() {
             return Ok(());
         }
@@ -252,16 +252,17 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
             self.step = Some((margin / (lipschitz * lipschitz)).min(1.0));
             return Ok(());
         }
-        let (device, weights, operator) = (&self.device, &self.weights.arrays[0], &self.map.operator);
-        let mut factor = |ln_t: f64| device.splitting_factor(operator, weights, ln_t.exp(), STEP_FREQUENCIES);
+        let (device, weights, operator) = (&self.device, &self.weights.arrays[0], self.map.operator());
+        let mut factor =
+            |ln_t: f64| device.splitting_factor(&operator, weights, ln_t.exp(), STEP_FREQUENCIES);
         self.step = Some(golden_section(-4.0, 2.5, 12, &mut factor)?.exp());
         Ok(())
     }
 
     /// `sqrt(||W||_1 ||W||_inf) >= ||W||_2` of the first weight array.
     fn norm_bound(&self) -> f64 {
-        let units = self.map.operator.units();
-        let taps = self.map.weight_len(0) / (units * units);
+        let units = self.map.operator().units();
+        let taps = self.map.operator().taps();
         let (mut rows, mut cols) = (vec![0.0; units], vec![0.0; units]);
         for (at, w) in self.weights.host[0].iter().enumerate() {
             rows[at / taps / units] += w.to_f64().abs();
@@ -283,25 +284,29 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
                 return Err(Error::invalid(format!(
                     "entry {index} of the parameter `{}` of the layer `{}` is {}: training has diverged (lower the \
                      learning rate) or the file it was read from is damaged",
-                    parameter.name, architecture.name, host[index]
+                    parameter.name,
+                    architecture.name(),
+                    host[index]
                 )));
             }
         }
-        if architecture.parametrisation.is_shifted() {
+        let parametrisation = architecture.parametrisation();
+        if parametrisation.is_shifted() {
             let peak =
-                device.symmetric_peak(&map.operator, &parameters[0].value, &mut weights.peak_derivative)?;
+                device.symmetric_peak(&map.operator(), &parameters[0].value, &mut weights.peak_derivative)?;
             device.read(&weights.peak_derivative, &mut weights.host_peak_derivative)?;
             // A little more than the estimate, so that rounding the weights costs none of the margin.
             weights.peak = peak + 8.0 * T::EPSILON.to_f64() * peak.abs();
         }
-        architecture.parametrisation.forward(map, &weights.host_free, weights.peak, &mut weights.host);
+        parametrisation.forward(map, &weights.host_free, weights.peak, &mut weights.host);
         for (array, host) in weights.arrays.iter_mut().zip(&weights.host) {
             device.write(array, host)?;
         }
-        if architecture.tie != 0.0 {
-            let units = map.operator.units();
+        let tie = map.equation().tie();
+        if tie != 0.0 {
+            let units = map.operator().units();
             for (tied, row) in weights.host_tied.iter_mut().zip(weights.host[1].chunks_exact(units)) {
-                *tied = T::from_f64(architecture.tie * row.iter().map(|b| b.to_f64()).sum::<f64>());
+                *tied = T::from_f64(tie * row.iter().map(|b| b.to_f64()).sum::<f64>());
             }
             device.write(&mut weights.tied, &weights.host_tied)?;
         }
@@ -337,14 +342,15 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         let device = &self.device;
         let mut plan = device.plan(&self.map, batch)?;
         load(&**device, &mut plan, &self.weights.arrays)?;
-        let (states, injections) = (batch * self.map.operator.state_len(), batch * self.map.injection_len());
+        let (states, injections) =
+            (batch * self.map.operator().state_len(), batch * self.map.injection_len());
         let steps = if let Adjoint::Unrolled { steps } = self.adjoint { steps } else { 0 };
-        let lens = (0..self.map.form.weight_count()).map(|k| self.map.weight_len(k));
+        let lens = (0..self.map.weight_count()).map(|k| self.map.weight_len(k));
         let several = matches!(self.adjoint, Adjoint::Phantom { steps: 2.. });
         self.workspace = Some(Workspace {
             capacity: batch,
             plan,
-            y: device.zeros(if self.architecture.tie == 0.0 { 0 } else { injections }),
+            y: device.zeros(if self.map.equation().tie() == 0.0 { 0 } else { injections }),
             z: device.zeros(states),
             g: device.zeros(states),
             gz: device.zeros(states),
@@ -380,7 +386,7 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         let solver = self.solver.resolved(self.step.unwrap_or(1.0));
         let Self { device, workspace, weights, map, .. } = self;
         let Some(ws) = workspace else { return Ok(()) };
-        let y = tied(&**device, map, batch, y, &weights.tied, self.architecture.tie, &mut ws.y)?;
+        let y = tied(&**device, map, batch, y, &weights.tied, &mut ws.y)?;
         if let Adjoint::Unrolled { .. } = self.adjoint {
             let path = (&mut ws.plan, &mut ws.states[..], &mut ws.z);
             unroll(&**device, map, batch, y, start, path)?;
@@ -434,12 +440,12 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         let Self { device, workspace, weights, map, .. } = self;
         let ws = workspace.as_mut().filter(|ws| ws.capacity >= batch).ok_or_else(no_forward)?;
         let device = &**device;
-        let y = if self.architecture.tie == 0.0 { y } else { &ws.y };
+        let y = if map.equation().tie() == 0.0 { y } else { &ws.y };
         for (k, gradient) in weights.gradients.iter_mut().enumerate() {
             device.fill(map.weight_len(k), 0.0, gradient)?;
         }
         let mut gw: Vec<&mut D::Array> = weights.gradients.iter_mut().collect();
-        let states = batch * map.operator.state_len();
+        let states = batch * map.operator().state_len();
         match self.adjoint {
             Adjoint::Implicit { solver, .. } => {
                 let Some(stopping) = adjoint_stopping else { return Err(no_forward()) };
@@ -503,21 +509,22 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         for (array, host) in weights.gradients.iter().zip(&mut weights.host_gradients) {
             device.read(array, host)?;
         }
-        if architecture.tie != 0.0 {
+        let tie = map.equation().tie();
+        if tie != 0.0 {
             // The tied shift is a second way from B to the result: a_i = tie * (sum of row i of B).
-            let units = map.operator.units();
+            let units = map.operator().units();
             device.fill(units, 0.0, &mut weights.tied)?;
-            device.sum_rows(batch * map.operator.state_len() / units, units, gy, &mut weights.tied)?;
+            device.sum_rows(batch * map.operator().state_len() / units, units, gy, &mut weights.tied)?;
             let mut sums = vec![T::ZERO; units];
             device.read(&weights.tied, &mut sums)?;
             device.write(&mut weights.tied, &weights.host_tied)?;
             for (row, &sum) in weights.host_gradients[1].chunks_exact_mut(units).zip(&sums) {
-                row.iter_mut().for_each(|g| *g += T::from_f64(architecture.tie) * sum);
+                row.iter_mut().for_each(|g| *g += T::from_f64(tie) * sum);
             }
         }
         let peak = Peak { value: weights.peak, derivative: &weights.host_peak_derivative };
         let gradients = &mut weights.host_free_gradients;
-        architecture.parametrisation.pullback(
+        architecture.parametrisation().pullback(
             map,
             &weights.host_free,
             peak,
@@ -605,8 +612,7 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         let Self { device, workspace, weights, map, .. } = self;
         let (injection, state) = (device.upload(y), device.upload(z));
         let (mut sum, mut image) = (device.zeros(y.len()), device.zeros(z.len()));
-        let tie = self.architecture.tie;
-        let injection = tied(&**device, map, batch, &injection, &weights.tied, tie, &mut sum)?;
+        let injection = tied(&**device, map, batch, &injection, &weights.tied, &mut sum)?;
         if let Some(ws) = workspace {
             device.apply(&mut ws.plan, batch, &state, injection, &mut image)?;
         }
@@ -620,7 +626,7 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
     /// # Errors
     /// Another length than that of `batch` states, or numbers that are not finite.
     pub fn set_states(&mut self, batch: usize, states: &[T]) -> Result<()> {
-        let expected = batch * self.map.operator.state_len();
+        let expected = batch * self.map.operator().state_len();
         if states.len() != expected {
             return Err(Error::invalid(format!("{} numbers to start {expected} states from", states.len())));
         }
@@ -636,7 +642,7 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
     /// # Errors
     /// A device that cannot be read.
     pub fn read_states(&self, batch: usize) -> Result<Vec<T>> {
-        let len = self.map.operator.state_len();
+        let len = self.map.operator().state_len();
         let Some(ws) = &self.workspace else { return Ok(Vec::new()) };
         let mut z = vec![T::ZERO; ws.capacity * len];
         self.device.read(&ws.z, &mut z)?;
@@ -670,7 +676,7 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
     /// As [`Equilibrium::solve`] and [`Equilibrium::backward`].
     pub fn gradients(&mut self, y: &[T], v: &[T]) -> Result<(Vec<T>, Vec<Vec<T>>)> {
         let batch = self.batch_of(y)?;
-        if v.len() != batch * self.map.operator.state_len() {
+        if v.len() != batch * self.map.operator().state_len() {
             return Err(Error::invalid(format!("a gradient of {} numbers for {batch} states", v.len())));
         }
         let (injection, gradient) = (self.device.upload(y), self.device.upload(v));
@@ -682,40 +688,47 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         Ok((host, self.weights.host_free_gradients.clone()))
     }
 
-    /// What can be promised about the fixed points: for all inputs, for a set of inputs, or for one.
+    /// The widest set of inputs that the layer is meant for: every real one for a monotone map, else every `y >= 0`.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        Scope::widest(&self.map.equation())
+    }
+
+    /// What can be promised about the fixed points for the inputs of a scope; inputs in it are in the layer's order.
     ///
     /// # Errors
     /// Parameters that are not finite or an injection that does not fit.
     pub fn certify(&mut self, scope: Scope) -> Result<Certificate> {
-        let (spec, operator) = self.theory()?;
-        let on = &self.map.operator;
-        let certified = match &scope {
-            Scope::AllInputs => self.certifier.all_inputs(&spec, &operator),
-            Scope::InputSet { ymax } => self.certifier.input_set(&spec, &operator, &theory::state(on, ymax)),
-            Scope::Sample { y } => self.certifier.sample(&spec, &operator, &theory::state(on, y)),
+        let (operator, _) = self.operators()?;
+        let on = self.map.operator();
+        let scope = match scope {
+            Scope::InputSet { ymax } => Scope::InputSet { ymax: theory::state(&on, &ymax) },
+            Scope::Sample { y } => Scope::Sample { y: theory::state(&on, &y) },
+            unordered => unordered,
         };
+        let certified = self.certifier.certify(&self.map.equation(), &operator, &scope);
         certified.map_err(|error| Error::invalid(error.to_string()))
     }
 
     /// Whether [`Equilibrium::prove`] takes less time than a few batches: dense layers of moderate width, and
     /// convolutions whose form alone is the proof.
     pub fn proves_quickly(&self) -> bool {
-        match self.map.operator {
+        match self.map.operator() {
             Operator::Dense { n } => n <= 256,
             Operator::Conv { .. } => {
-                let free = self.architecture.parametrisation == Parametrisation::Free;
+                let free = self.architecture.parametrisation() == Parametrisation::Free;
                 !free && !self.architecture.is_monotone()
             }
         }
     }
 
-    /// A proof for all inputs if there is a quick one; refutations are not searched for.
+    /// A proof for all inputs of [`Equilibrium::scope`] if there is a quick one; refutations are not searched for.
     ///
     /// # Errors
     /// Parameters that are not finite.
     pub fn prove(&mut self) -> Result<Certificate> {
-        let (spec, operator) = self.theory()?;
-        let certified = Certifier::proofs_only().all_inputs(&spec, &operator);
+        let (operator, _) = self.operators()?;
+        let certified = Certifier::proofs_only().certify(&self.map.equation(), &operator, &self.scope());
         certified.map_err(|error| Error::invalid(error.to_string()))
     }
 
@@ -737,13 +750,13 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
 
     fn verdicts(&mut self, y: &[T], threads: usize, certifier: &Certifier) -> Result<Vec<Certificate>> {
         self.batch_of(y)?;
-        let (spec, operator) = self.theory()?;
-        let on = &self.map.operator;
+        let (operator, _) = self.operators()?;
+        let (on, equation) = (self.map.operator(), self.map.equation());
         let samples: Vec<&[T]> = y.chunks_exact(self.map.injection_len()).collect();
         let one = |y: &[T]| {
             let y: Vec<f64> = y.iter().map(|y| y.to_f64()).collect();
             // A certifier of its own: what is found does not depend on what was looked at before.
-            certifier.clone().sample(&spec, &operator, &theory::state(on, &y))
+            certifier.clone().certify(&equation, &operator, &Scope::Sample { y: theory::state(&on, &y) })
         };
         in_parallel(threads, &samples, one)
             .into_iter()
@@ -751,40 +764,34 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
             .map_err(|error| Error::invalid(error.to_string()))
     }
 
-    /// The map and the weights as the theory reads them.
-    fn theory(&mut self) -> Result<(MapSpec, subdeq_theory::operator::Operator)> {
+    /// The weights as equations read them, and the hidden ones of the gains.
+    fn operators(&mut self) -> Result<(Weighted, Option<Weighted>)> {
         self.refresh()?;
-        let on = self.map.operator;
-        let host = self.weights_f64();
-        // The theory reads both signs of a split off one matrix.
-        let joined: Vec<f64> = match host.len() {
-            1 => host[0].clone(),
-            _ => host[0].iter().zip(&host[1]).map(|(p, n)| p - n).collect(),
-        };
-        Ok((theory::map_spec(&self.architecture, theory::layout(&on)), theory::operator(&on, &joined)?))
+        theory::operators(&self.map.operator(), &self.weights_f64())
     }
 
     fn weights_f64(&self) -> Vec<Vec<f64>> {
         self.weights.host.iter().map(|w| w.iter().map(|x| x.to_f64()).collect()).collect()
     }
 
-    /// The verdict for all inputs about the present weights, computed once.
+    /// The verdict for all inputs of [`Equilibrium::scope`] about the present weights, computed once.
     fn certificate(&mut self) -> Result<&Certificate> {
         if self.certificate.is_none() || self.stale {
-            let certificate = self.certify(Scope::AllInputs)?;
+            let certificate = self.certify(self.scope())?;
             self.certificate = Some(certificate);
         }
         self.certificate.as_ref().ok_or_else(|| Error::invalid("no certificate"))
     }
 
     /// Proven bounds of the distance of each state in `z` to the solution for its injection in `y`: one application of
-    /// the map in `f64`, rounded outward. `None` where there is no certificate for all inputs to base one on.
+    /// the map in `f64`, rounded outward. `None` where there is no certificate for [`Equilibrium::scope`] to base one on, or the
+    /// injection lies outside of it.
     ///
     /// # Errors
     /// Lengths that do not fit.
     pub fn error_bounds(&mut self, y: &[T], z: &[T]) -> Result<Vec<Option<ErrorBound>>> {
         let batch = self.batch_of(y)?;
-        let (states, injections) = (self.map.operator.state_len(), self.map.injection_len());
+        let (states, injections) = (self.map.operator().state_len(), self.map.injection_len());
         if z.len() != batch * states {
             return Err(Error::invalid(format!(
                 "{} numbers are not {batch} states of {states} each",
@@ -792,13 +799,12 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
             )));
         }
         let certificate = self.certificate()?.clone();
-        let exact = ExactMap::new(&self.architecture, &self.map.operator, &self.weights_f64())?;
-        let in_order = |x: &[T]| {
-            let x: Vec<f64> = x.iter().map(|x| x.to_f64()).collect();
-            theory::state(&self.map.operator, &x)
-        };
+        let (operator, hidden) = self.operators()?;
+        let bounds = ErrorBounds::new(&certificate, &operator, hidden.as_ref())?;
+        let on = self.map.operator();
+        let in_order = |x: &[T]| theory::state(&on, &x.iter().map(|x| x.to_f64()).collect::<Vec<f64>>());
         let samples = z.chunks_exact(states).zip(y.chunks_exact(injections));
-        Ok(samples.map(|(z, y)| exact.error_bound(&certificate, &in_order(z), &in_order(y))).collect())
+        Ok(samples.map(|(z, y)| bounds.of(&in_order(z), &in_order(y))).collect())
     }
 
     /// The engine's stopping rule; for a certified distance, the residual that implies it.
@@ -813,25 +819,25 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         let none = |why: String| Err(Error::NoCertificate { map: certificate.map.to_string(), why });
         let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else {
             return none(format!(
-                "uniqueness for all inputs is {} with these weights, so no residual bounds the distance to the solution; use \
+                "uniqueness {} is {} with these weights, so no residual bounds the distance to the solution; use \
                  Stopping::relative, or a map with a proof (split-sign, monotone, ..)",
+                certificate.scope,
                 certificate.verdict.name()
             ));
         };
-        if let Evidence::Splitting { margin, lipschitz, .. } = evidence {
+        let spread = |scaling: &[f64]| {
+            let (least, most) = extremes(scaling);
+            least / most
+        };
+        if let Evidence::Splitting { weights, margin, lipschitz, .. } = evidence {
             // With r the step in u: ||F(z) - z|| <= (L + 1/t) r / 2, and the bound is (1 + ||W||/m) ||F(z) - z||.
             let tolerance = 2.0 * distance / ((1.0 + (1.0 + lipschitz) / margin) * (lipschitz + 1.0 / step));
-            return Ok(stopping.resolved(Measure::Absolute, tolerance));
+            return Ok(stopping.resolved(Measure::Absolute, tolerance * spread(weights)));
         }
         let Some(factor) = factor else {
             return none("the proof gives uniqueness without a rate".into());
         };
         let residual = distance * (1.0 - factor);
-        let spread = |weights: &[f64]| {
-            let (least, most) =
-                weights.iter().fold((f64::INFINITY, 0.0f64), |(l, m), &w| (l.min(w), m.max(w)));
-            if weights.is_empty() { 1.0 } else { least / most }
-        };
         let (measure, tolerance) = match metric {
             Metric::Thompson => (Measure::Thompson, residual),
             Metric::Hilbert => (Measure::Hilbert, residual),
@@ -855,13 +861,12 @@ fn tied<'a, T: Real, D: Network<T>>(
     batch: usize,
     y: &'a D::Array,
     shift: &D::Array,
-    tie: f64,
     sum: &'a mut D::Array,
 ) -> Result<&'a D::Array> {
-    if tie == 0.0 {
+    if map.equation().tie() == 0.0 {
         return Ok(y);
     }
-    let (len, units) = (batch * map.operator.state_len(), map.operator.units());
+    let (len, units) = (batch * map.operator().state_len(), map.operator().units());
     device.copy(len, y, sum)?;
     device.add_to_rows(len / units, units, shift, sum)?;
     Ok(sum)
@@ -876,7 +881,7 @@ fn unroll<T: Real, D: Network<T>>(
     start: Start,
     (plan, states, z): (&mut D::Plan, &mut [D::Array], &mut D::Array),
 ) -> Result<()> {
-    let len = batch * map.operator.state_len();
+    let len = batch * map.operator().state_len();
     match start {
         Start::Constant(value) => device.fill(len, value, &mut states[0])?,
         Start::Given => device.copy(len, z, &mut states[0])?,
@@ -897,7 +902,7 @@ fn report_unrolled<T: Real, D: Network<T>>(
     stopping: &subdeq_engine::Stopping,
     ws: &mut Workspace<D::Plan, D::Array>,
 ) -> Result<()> {
-    let len = map.operator.state_len();
+    let len = map.operator().state_len();
     let (mut last, mut z) = (vec![T::ZERO; ws.capacity * len], vec![T::ZERO; ws.capacity * len]);
     let iterations = ws.states.len() as u32;
     if let Some(state) = ws.states.last() {

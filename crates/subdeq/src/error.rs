@@ -60,5 +60,17 @@ impl Error {
     }
 }
 
+impl From<subdeq_map::BadMap> for Error {
+    fn from(cause: subdeq_map::BadMap) -> Self {
+        Self::Invalid(cause.to_string())
+    }
+}
+
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
 /// Result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -2,16 +2,14 @@
 //! factor of a certificate.
 
 use serde::{Deserialize, Serialize};
-use subdeq_engine as engine;
-use subdeq_engine::{Form, Injection};
+use subdeq_map::Operator;
 use subdeq_theory::bounds::Contraction;
-use subdeq_theory::certificate::{Certificate, Domain, Evidence, Metric, Scope, Verdict};
+use subdeq_theory::certificate::{Certificate, Domain, Evidence, Metric, States, Verdict};
+use subdeq_theory::exact::ExactMap;
 use subdeq_theory::interval::Interval;
-use subdeq_theory::map::PNorm;
-use subdeq_theory::operator::Operator;
+use subdeq_theory::operator::Products;
 
-use crate::map::Architecture;
-use crate::{Result, theory};
+use crate::{Error, Result};
 
 /// A proven bound of the distance between a computed state and the one solution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,131 +32,50 @@ pub enum BoundMetric {
     TwoNorm,
 }
 
-/// The exact map of a layer: its constants, and its weights as operators in the theory's order.
-pub(crate) struct ExactMap<'a> {
-    architecture: &'a Architecture,
-    operators: Vec<Operator>,
-    normalisation: Option<subdeq_theory::map::Normalisation>,
-    /// Pixels per row of a convolution's images and their number of rows.
-    width: usize,
-    height: usize,
+/// A certificate with what it takes to evaluate its map: the exact one, and the operator.
+pub(crate) struct ErrorBounds<'a> {
+    certificate: &'a Certificate,
+    exact: ExactMap<'a>,
+    operator: &'a Operator,
 }
 
-impl<'a> ExactMap<'a> {
+impl<'a> ErrorBounds<'a> {
     pub(crate) fn new(
-        architecture: &'a Architecture,
-        on: &engine::Operator,
-        weights: &[Vec<f64>],
+        certificate: &'a Certificate,
+        operator: &'a Operator,
+        hidden: Option<&Operator>,
     ) -> Result<Self> {
-        let operators = weights.iter().map(|w| theory::operator(on, w)).collect::<Result<Vec<_>>>()?;
-        let normalisation = theory::map_spec(architecture, theory::layout(on)).normalisation;
-        let (height, width) = match *on {
-            engine::Operator::Dense { .. } => (1, 1),
-            engine::Operator::Conv { height, width, .. } => (height, width),
-        };
-        Ok(Self { architecture, operators, normalisation, width, height })
+        let exact = ExactMap::new(&certificate.map, operator, hidden)
+            .map_err(|error| Error::invalid(error.to_string()))?;
+        Ok(Self { certificate, exact, operator })
     }
 
-    /// Boxes around `W_k x` for `x` in the box.
-    fn product(&self, k: usize, x: &[Interval]) -> Vec<Interval> {
+    /// Boxes around `W x` for `x` in the box.
+    fn product(&self, x: &[Interval]) -> Vec<Interval> {
         let (lower, upper): (Vec<f64>, Vec<f64>) = x.iter().map(|x| (x.lo, x.hi)).unzip();
-        let (lower, upper) = self.operators[k].enclose(&lower, &upper);
+        let (lower, upper) = self.operator.enclose(&lower, &upper);
         lower.into_iter().zip(upper).map(|(lo, hi)| Interval::new(lo, hi)).collect()
     }
 
-    /// A box around `F(z; y)` for `z` in the box. `None` where a power or a norm would meet numbers that are not positive.
-    fn apply(&self, z: &[Interval], y: &[f64]) -> Option<Vec<Interval>> {
-        let a = self.architecture;
-        let point = Interval::point;
-        let s = theory::activation(a.activation);
-        let h = |u: Interval| {
-            let value = s.enclose(u) + point(a.base);
-            if a.power == 1.0 { value } else { value.powf(a.power) }
-        };
-        let n = z.len();
-        let first = self.product(0, z);
-        let mut f: Vec<Interval> = match a.form {
-            Form::Single if a.injection == Injection::Inner => {
-                first.iter().zip(y).map(|(&u, &y)| h(u + point(y)) + point(a.shift)).collect()
-            }
-            Form::Single => first.iter().zip(y).map(|(&u, &y)| h(u) + point(y) + point(a.shift)).collect(),
-            Form::Gains => {
-                let hidden = |k: usize| self.product(k, z).into_iter().map(h).collect::<Vec<_>>();
-                let (up, down) = (self.product(0, &hidden(2)), self.product(1, &hidden(3)));
-                let sums = self.product(1, &vec![point(1.0); n]);
-                (0..n)
-                    .map(|i| up[i] - down[i] + point(y[i]) + point(a.tie) * sums[i] + point(a.shift))
-                    .collect()
-            }
-            form => {
-                let second = self.product(1, z);
-                (0..n)
-                    .map(|i| {
-                        let (u, w) = (first[i], second[i]);
-                        let value = match form {
-                            Form::SplitSign => h(u) - h(w),
-                            Form::Divisive { q } => h(u / (point(q) + w)),
-                            Form::Rational { q } => u / (point(q) + u + w),
-                            Form::PowerRatio { p, e } => {
-                                let ratio = (u + point(y[i]) + point(e)) / (w + point(y[n + i]) + point(e));
-                                return ratio.powf(p);
-                            }
-                            Form::Single | Form::Gains => u,
-                        };
-                        value + point(y[i]) + point(a.shift)
-                    })
-                    .collect()
-            }
-        };
-        if let Some(normalisation) = self.normalisation {
-            if f.iter().any(|f| f.lo <= 0.0) {
-                return None;
-            }
-            self.normalise(normalisation.p, &mut f);
-        }
-        f.iter().all(|f| f.lo.is_finite() && f.hi.is_finite()).then_some(f)
-    }
-
-    /// Divides each group by its norm: the whole vector, or a column of a channel's image.
-    fn normalise(&self, p: PNorm, f: &mut [Interval]) {
-        let (width, height) = (self.width, self.height);
-        let dense = width * height == 1;
-        let groups: Vec<Vec<usize>> = if dense {
-            vec![(0..f.len()).collect()]
-        } else {
-            let plane = width * height;
-            let columns = (0..f.len()).filter(|at| at % plane < width);
-            columns.map(|top| (0..height).map(|row| top + row * width).collect()).collect()
-        };
-        for group in groups {
-            let members = group.iter().map(|&i| f[i]);
-            let norm = match p {
-                PNorm::Inf => members.reduce(|a, b| Interval::new(a.lo.max(b.lo), a.hi.max(b.hi))),
-                PNorm::Finite(p) => {
-                    members.map(|x| x.powf(p)).reduce(|a, b| a + b).map(|sum| sum.powf(1.0 / p))
-                }
-            };
-            if let Some(norm) = norm {
-                group.iter().for_each(|&i| f[i] = f[i] / norm);
-            }
-        }
-    }
-
     /// The bound for a state `z` of the injection `y` (both in the theory's order), if the certificate supports one.
-    pub(crate) fn error_bound(&self, certificate: &Certificate, z: &[f64], y: &[f64]) -> Option<ErrorBound> {
-        let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else { return None };
-        if certificate.scope != Scope::AllInputs
-            || matches!(evidence, Evidence::Closing { domain: Domain::Propagated { .. }, .. })
-        {
+    pub(crate) fn of(&self, z: &[f64], y: &[f64]) -> Option<ErrorBound> {
+        let Verdict::Proven { factor, metric, states, evidence, .. } = &self.certificate.verdict else {
             return None;
-        }
-        if certificate.map.needs_nonnegative_injection() && y.iter().any(|&y| y < 0.0) {
+        };
+        // Factors that hold in a box say nothing about states outside.
+        let everywhere = match evidence {
+            Evidence::Closing { domain, .. } => *domain == Domain::Everywhere,
+            Evidence::Secant { .. } | Evidence::NormalisedBox { .. } => false,
+            _ => true,
+        };
+        let among = *states == States::Reals || z.iter().all(|&z| z > 0.0);
+        if !(everywhere && among && self.certificate.scope.contains(y)) {
             return None;
         }
         let start: Vec<Interval> = z.iter().map(|&z| Interval::point(z)).collect();
-        let image = self.apply(&start, y)?;
-        if let Evidence::Splitting { margin, .. } = evidence {
-            return self.monotone_bound(*margin, &start, &image);
+        let image = self.exact.apply(&start, y)?;
+        if let Evidence::Splitting { weights, margin, .. } = evidence {
+            return self.monotone_bound(weights, *margin, &start, &image);
         }
         let contraction = Contraction::new((*factor)?)?;
         let within = |metric, value: f64| value.is_finite().then_some(ErrorBound { metric, value });
@@ -170,7 +87,7 @@ impl<'a> ExactMap<'a> {
             Metric::Hilbert => {
                 // The factor holds between normalised vectors, so it is applied from F(z) on.
                 let entered = logs(&start, &image)?.iter().fold(0.0, |m: f64, x| m.max(x.magnitude()));
-                let logs = logs(&image, &self.apply(&image, y)?)?;
+                let logs = logs(&image, &self.exact.apply(&image, y)?)?;
                 let high = logs.iter().fold(f64::NEG_INFINITY, |m, x| m.max(x.hi));
                 let low = logs.iter().fold(f64::INFINITY, |m, x| m.min(x.lo));
                 let rest = contraction.error_before((high - low).next_up());
@@ -185,25 +102,26 @@ impl<'a> ExactMap<'a> {
                 within(BoundMetric::Sup, (contraction.error_before(residual) * widest).next_up())
             }
             Metric::WeightedTwoNorm { t } => {
-                let weight =
-                    |i: usize| Interval::point(if t.is_empty() { 1.0 } else { t[i * t.len() / z.len()] });
-                let residual = two_norm((0..z.len()).map(|i| (image[i] - start[i]) * weight(i)));
-                let least = t.iter().fold(f64::INFINITY, |m: f64, &t| m.min(t)).min(if t.is_empty() {
-                    1.0
-                } else {
-                    f64::INFINITY
-                });
+                let residual: Vec<Interval> = image.iter().zip(&start).map(|(&f, &z)| f - z).collect();
+                let (residual, (least, _)) = (scaled_norm(t, &residual), extremes(t));
                 within(BoundMetric::TwoNorm, (contraction.error_before(residual) / least).next_up())
             }
             Metric::None => None,
         }
     }
 
-    /// T3: `||F(z) - z*||_2 <= ||W (F(z) - z)||_2 / m`.
-    fn monotone_bound(&self, margin: f64, start: &[Interval], image: &[Interval]) -> Option<ErrorBound> {
+    /// T3: `||F(z) - z*|| <= ||W (F(z) - z)|| / m` in the norm `||T x||_2` of the margin.
+    fn monotone_bound(
+        &self,
+        t: &[f64],
+        margin: f64,
+        start: &[Interval],
+        image: &[Interval],
+    ) -> Option<ErrorBound> {
         let residual: Vec<Interval> = image.iter().zip(start).map(|(&f, &z)| f - z).collect();
-        let turned = two_norm(self.product(0, &residual).into_iter());
-        let value = ((turned / margin).next_up() + two_norm(residual.into_iter())).next_up();
+        let turned = scaled_norm(t, &self.product(&residual));
+        let distance = ((turned / margin).next_up() + scaled_norm(t, &residual)).next_up();
+        let value = (distance / extremes(t).0).next_up();
         value.is_finite().then_some(ErrorBound { metric: BoundMetric::TwoNorm, value })
     }
 }
@@ -216,7 +134,17 @@ fn logs(start: &[Interval], image: &[Interval]) -> Option<Vec<Interval>> {
     Some(start.iter().zip(image).map(|(&z, &f)| (f / z).ln()).collect())
 }
 
-/// Upper bound of the 2-norm.
-fn two_norm(x: impl Iterator<Item = Interval>) -> f64 {
-    x.fold(Interval::point(0.0), |sum, x| sum + x.square()).sqrt().hi
+/// Upper bound of `||T x||_2`; the diagonal of `T` has one entry per entry of `x` or per channel, and none for the identity.
+fn scaled_norm(t: &[f64], x: &[Interval]) -> f64 {
+    let scale = |i: usize| Interval::point(if t.is_empty() { 1.0 } else { t[i * t.len() / x.len()] });
+    let squares = x.iter().enumerate().map(|(i, &x)| (x * scale(i)).square());
+    squares.fold(Interval::point(0.0), |sum, x| sum + x).sqrt().hi
+}
+
+/// The least and the greatest entry of a scaling's diagonal, which is empty for the identity.
+pub(crate) fn extremes(t: &[f64]) -> (f64, f64) {
+    if t.is_empty() {
+        return (1.0, 1.0);
+    }
+    t.iter().fold((f64::INFINITY, 0.0), |(least, most), &t| (t.min(least), t.max(most)))
 }

@@ -17,7 +17,7 @@
 //! let y = vec![0.5; 4 * 87];
 //! let solution = layer.solve(&y)?.require_converged()?;
 //! assert!(solution.samples.iter().all(|s| s.error_bound.unwrap().value <= 1e-4));
-//! assert!(layer.certify(Scope::AllInputs)?.verdict.is_proven());
+//! assert!(layer.certify(Scope::NonnegativeInputs)?.verdict.is_proven());
 //! # Ok::<(), subdeq::Error>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -51,11 +51,8 @@ pub use solution::{SampleSolution, Solution};
 pub use solver::{
     Adjoint, Anderson, Broyden, ForwardBackward, PeacemanRachford, Picard, Rule, Solver, Stopping,
 };
-pub use subdeq_engine::{
-    Activation, Cpu, Device, Form, Injection, Map, Network, Operator, Outcome, PNorm, Padding, Real,
-    SampleReport,
-};
-// The program reaches the two through this crate, so that there is one way in.
+pub use subdeq_engine::{Cpu, Device, Network, Operator, Outcome, Real, SampleReport};
+pub use subdeq_map::{Activation, Form, Injection, Layout, Map, PNorm, Padding};
+// The program reaches the three through this crate, so that there is one way in.
 pub use subdeq_theory::certificate::{Certificate, Scope, Verdict};
-pub use subdeq_theory::map::Layout;
-pub use {subdeq_engine, subdeq_theory};
+pub use {subdeq_engine, subdeq_map, subdeq_theory};

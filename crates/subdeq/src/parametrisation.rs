@@ -4,7 +4,8 @@ mod factors;
 
 use factors::Factors;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::{Form, Map, Operator, Padding, Real};
+use subdeq_engine::{Map, Operator, Padding, Real};
+use subdeq_map::{Form, WeightClass};
 
 use crate::{Error, Result};
 
@@ -63,17 +64,39 @@ impl Parametrisation {
         }
     }
 
-    /// Refuses a parametrisation that does not fit the map.
-    pub(crate) fn check(&self, map: &Map) -> Result<()> {
-        let fits = match self {
-            Self::Split => map.form.weight_count() == 2,
-            Self::SplitGains => map.form == Form::Gains,
-            _ => map.form == Form::Single,
+    /// The weights that it makes.
+    #[must_use]
+    pub fn weight_class(&self) -> WeightClass {
+        match self {
+            Self::Absolute => WeightClass::Nonnegative,
+            Self::RowSigned => WeightClass::RowSigned,
+            // How large the margin is in the end is read off the weights.
+            Self::MonotoneShifted { .. } | Self::MonotoneProduct { .. } => {
+                WeightClass::Monotone { margin: 0.0 }
+            }
+            Self::Free | Self::Split | Self::SplitGains => WeightClass::Any,
+        }
+    }
+
+    /// Refuses an equation that it makes no weights for, and a margin that makes no sense.
+    pub(crate) fn check_form(&self, map: &subdeq_map::Map) -> Result<()> {
+        let (fits, instead) = match map.form() {
+            Form::Single => (
+                !matches!(self, Self::Split | Self::SplitGains),
+                "use Free, Absolute, RowSigned or a monotone one",
+            ),
+            Form::SplitSign | Form::Divisive { .. } | Form::Rational { .. } | Form::PowerRatio { .. } => {
+                (*self == Self::Split, "use Split")
+            }
+            Form::Gains => (*self == Self::SplitGains, "use SplitGains"),
+            Form::Monomial | Form::Tied { .. } | Form::Graph { .. } => {
+                (false, "it is not the map of a layer")
+            }
         };
         if !fits {
             return Err(Error::invalid(format!(
-                "the parametrisation {self:?} does not fit the form {:?}",
-                map.form
+                "the parametrisation {self:?} does not fit the form {:?} of `{map}`: {instead}",
+                map.form()
             )));
         }
         if let Some(margin) = self.margin()
@@ -83,7 +106,12 @@ impl Parametrisation {
                 "the margin of a monotone layer must be above 0, not {margin}"
             )));
         }
-        let zero_padded = matches!(map.operator, Operator::Conv { padding: Padding::Zero, .. });
+        Ok(())
+    }
+
+    /// Refuses an operator that it makes no weights for.
+    pub(crate) fn check_operator(&self, operator: &Operator) -> Result<()> {
+        let zero_padded = matches!(operator, Operator::Conv { padding: Padding::Zero, .. });
         if zero_padded && matches!(self, Self::MonotoneProduct { .. }) {
             return Err(Error::invalid(
                 "A'A of zero-padded convolutions is no convolution at the border: W = (1-m)I - A'A + B - B' needs circular \
@@ -95,11 +123,11 @@ impl Parametrisation {
 
     /// Names and lengths of the free parameters.
     pub(crate) fn free(&self, map: &Map) -> Vec<(&'static str, usize)> {
-        let (square, units) = (map.operator.weight_len(), map.operator.units());
+        let (square, units) = (map.operator().weight_len(), map.operator().units());
         match self {
             Self::SplitGains => vec![("gain", units * units), ("weight", square)],
             Self::MonotoneProduct { .. } => {
-                let len = Factors::of(&map.operator).len();
+                let len = Factors::of(&map.operator()).len();
                 vec![("a", len), ("b", len)]
             }
             _ => vec![("weight", square)],
@@ -134,7 +162,7 @@ impl Parametrisation {
                 }
             }
             Self::MonotoneProduct { margin } => {
-                Factors::of(&map.operator).multiply(margin, v, &free[1], &mut weights[0]);
+                Factors::of(&map.operator()).multiply(margin, v, &free[1], &mut weights[0]);
             }
         }
     }
@@ -177,7 +205,7 @@ impl Parametrisation {
             }
             Self::MonotoneProduct { .. } => {
                 let (ga, gb) = gradients.split_at_mut(1);
-                Factors::of(&map.operator).pull_back(v, &weights[0], &mut ga[0], &mut gb[0]);
+                Factors::of(&map.operator()).pull_back(v, &weights[0], &mut ga[0], &mut gb[0]);
             }
         }
     }
@@ -190,13 +218,13 @@ fn excess(peak: f64, margin: f64) -> f64 {
 
 /// Weights per row (output unit or channel).
 fn row_len(map: &Map) -> usize {
-    map.operator.weight_len() / map.operator.units()
+    map.operator().weight_len() / map.operator().units()
 }
 
 /// Where the identity has its ones: the diagonal, or the centre taps of each channel's own kernel.
 fn diagonal(map: &Map) -> impl Iterator<Item = usize> {
-    let units = map.operator.units();
-    let taps = map.operator.taps();
+    let units = map.operator().units();
+    let taps = map.operator().taps();
     (0..units).map(move |i| (i * units + i) * taps + taps / 2)
 }
 

@@ -15,7 +15,7 @@ fn reference(map: &Architecture, layout: Layout, y: &[f64], weights: &[Vec<f32>]
     for (k, weight) in weights.iter().enumerate() {
         layer.set_parameter(k, &weight.iter().map(|&w| f64::from(w)).collect::<Vec<_>>()).unwrap();
     }
-    let mut z = vec![if map.is_monotone() { 0.0 } else { 1.0 }; 2 * layer.map().operator.state_len()];
+    let mut z = vec![if map.is_monotone() { 0.0 } else { 1.0 }; 2 * layer.map().operator().state_len()];
     let damping = if map.is_monotone() { 0.1 } else { 1.0 };
     for _ in 0..20_000 {
         let image = layer.apply(y, &z).unwrap();

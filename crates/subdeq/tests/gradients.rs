@@ -80,7 +80,7 @@ fn matrix(layout: Layout, run: impl Fn(&Architecture, &[f64], &[f64], &str)) {
     for map in maps(layout) {
         let operator = *builder(layout).map(map.clone()).build_on(cpu::<f64>(), &mut rng(7)).unwrap().map();
         let y = injections(operator.injection_len(), 3);
-        let v = random(2 * operator.operator.state_len(), 4);
+        let v = random(2 * operator.operator().state_len(), 4);
         run(&map, &y, &v, &describe(&map, layout));
     }
 }

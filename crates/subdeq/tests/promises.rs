@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{builder, cpu, describe, injections, maps, rng};
+use common::{builder, built, cpu, describe, injections, maps, rng};
 use rand::Rng;
 use subdeq::map::{Architecture, MonDeq, Monotone, PowerRatio, Rational, SplitSign, SubDeq};
 use subdeq::{
@@ -28,7 +28,7 @@ fn two_starts_two_answers_and_no_promise() {
     };
     let (up, down) = (solve(&mut layer, [2.0, 1.0]), solve(&mut layer, [0.3, 1.2]));
     assert!((up[0] - 2.157_504_02).abs() < 1e-8 && (down[0] - 0.242_495_98).abs() < 1e-8, "{up:?} {down:?}");
-    let certificate = layer.certify(Scope::AllInputs).unwrap();
+    let certificate = layer.certify(layer.scope()).unwrap();
     assert!(!certificate.verdict.is_proven(), "{certificate}");
     let sample = layer.certify(Scope::Sample { y: vec![0.0, 0.0] }).unwrap();
     assert!(!sample.verdict.is_proven(), "{sample}");
@@ -55,11 +55,11 @@ fn sound(layout: Layout) -> Vec<Architecture> {
             .iter()
             .map(|name| Architecture::named(name, layout).unwrap())
             .collect();
-    sound.push(Monotone::new(Activation::Relu).shifted(0.2).into());
-    sound.push(Monotone::new(Activation::Tanh).shifted(0.5).outer(0.0).into());
+    sound.push(built(Monotone::new(Activation::Relu).shifted(0.2)));
+    sound.push(built(Monotone::new(Activation::Tanh).shifted(0.5).outer(0.0)));
     if layout == Layout::Dense {
-        sound.push(Monotone::new(Activation::Softsign).product(0.5).into());
-        sound.push(SubDeq::AbsNormalizedTanh.into());
+        sound.push(built(Monotone::new(Activation::Softsign).product(0.5)));
+        sound.push(built(SubDeq::AbsNormalizedTanh));
     }
     sound
 }
@@ -69,11 +69,12 @@ fn sound(layout: Layout) -> Vec<Architecture> {
 fn exact(device: &Cpu<f64>, layer: &mut Equilibrium<f32, Cpu<f32>>, y: &[f32]) -> Option<Vec<f64>> {
     let double = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
     let weights: Vec<Vec<f64>> = layer.weights().unwrap().iter().map(|w| double(w)).collect();
-    let (map, tie) = (*layer.map(), layer.architecture().tie);
+    let map = *layer.map();
+    let tie = map.equation().tie();
     let batch = y.len() / map.injection_len();
     let mut y = double(y);
     if tie != 0.0 {
-        let units = map.operator.units();
+        let units = map.operator().units();
         let sums: Vec<f64> = weights[1].chunks(units).map(|row| tie * row.iter().sum::<f64>()).collect();
         y.iter_mut().enumerate().for_each(|(i, y)| *y += sums[i % units]);
     }
@@ -90,7 +91,7 @@ fn exact(device: &Cpu<f64>, layer: &mut Equilibrium<f32, Cpu<f32>>, y: &[f32]) -
         max_iterations: 100_000,
         scope: subdeq_engine::Scope::PerSample,
     };
-    let mut z = device.zeros(batch * map.operator.state_len());
+    let mut z = device.zeros(batch * map.operator().state_len());
     let mut reports = vec![subdeq::SampleReport::default(); batch];
     let start = subdeq_engine::Start::Constant(1.0);
     device
@@ -126,10 +127,10 @@ fn bounds_hold(layout: Layout, rounds: usize, batch: usize) -> usize {
             let z = layer.solve(&y).unwrap().z;
             let bounds = layer.error_bounds(&y, &z).unwrap();
             let Some(solution) = exact(&device64, &mut layer, &y) else { continue };
-            let len = layer.map().operator.state_len();
+            let len = layer.map().operator().state_len();
             for (sample, bound) in bounds.iter().enumerate() {
                 let Some(bound) = bound else {
-                    panic!("{what}: no bound, {}", layer.certify(Scope::AllInputs).unwrap())
+                    panic!("{what}: no bound, {}", layer.certify(layer.scope()).unwrap())
                 };
                 let range = sample * len..(sample + 1) * len;
                 let pairs = z[range.clone()].iter().zip(&solution[range.clone()]);
@@ -179,7 +180,7 @@ fn certified_stopping_delivers_the_distance() {
             let solution =
                 layer.solve(&y).unwrap().require_converged().unwrap_or_else(|e| panic!("{what}: {e}"));
             assert!(solution.samples.iter().all(|s| s.error_bound.unwrap().value <= 1e-3), "{what}");
-            assert!(layer.certify(Scope::AllInputs).unwrap().verdict.is_proven(), "{what}");
+            assert!(layer.certify(layer.scope()).unwrap().verdict.is_proven(), "{what}");
         }
     }
 }
@@ -188,9 +189,9 @@ fn certified_stopping_delivers_the_distance() {
 #[test]
 fn products_of_kernels_are_proven_on_images() {
     let maps: [Architecture; 3] = [
-        MonDeq::Relu.into(),
-        MonDeq::Tanh.into(),
-        Monotone::new(Activation::Softsign).product(0.5).outer(0.2).into(),
+        built(MonDeq::Relu),
+        built(MonDeq::Tanh),
+        built(Monotone::new(Activation::Softsign).product(0.5).outer(0.2)),
     ];
     for map in maps {
         let what = describe(&map, Layout::Conv);
@@ -199,13 +200,13 @@ fn products_of_kernels_are_proven_on_images() {
             .stopping(Stopping::certified(1e-4).max_iterations(5_000))
             .build_on::<f32, _>(cpu(), &mut rng(5))
             .unwrap();
-        assert!(layer.certify(Scope::AllInputs).unwrap().verdict.is_proven(), "{what}");
+        assert!(layer.certify(layer.scope()).unwrap().verdict.is_proven(), "{what}");
         let y: Vec<f32> = injections(layer.map().injection_len(), 6).iter().map(|&y| y as f32).collect();
         let solution = layer.solve(&y).unwrap().require_converged().unwrap();
         assert!(solution.samples.iter().all(|s| s.error_bound.unwrap().value <= 1e-4), "{what}");
         // Two taps on one pixel: the theory says what it needs instead of guessing.
         let mut small = Equilibrium::conv(2, 4, 6).map(map).build_on::<f32, _>(cpu(), &mut rng(5)).unwrap();
-        assert!(small.certify(Scope::AllInputs).unwrap_err().to_string().contains("5 x 5"), "{what}");
+        assert!(small.certify(small.scope()).unwrap_err().to_string().contains("5 x 5"), "{what}");
     }
 }
 
@@ -219,7 +220,7 @@ fn a_sample_has_the_same_bits_in_any_batch_and_with_any_number_of_threads() {
                     .map(map.clone())
                     .build_on::<f32, _>(Arc::new(Cpu::new(threads).unwrap()), &mut rng(3))
                     .unwrap();
-                let (len, state) = (layer.map().injection_len(), layer.map().operator.state_len());
+                let (len, state) = (layer.map().injection_len(), layer.map().operator().state_len());
                 let y: Vec<f32> = (0..9 * len).map(|i| ((i * 37 % 101) as f32) / 101.0).collect();
                 let whole = layer.solve(&y).unwrap().z;
                 let mut shuffled = Vec::new();
@@ -255,7 +256,7 @@ fn any_positive_start_gives_the_same_answer_within_the_bounds() {
             .build_on::<f64, _>(cpu(), &mut rng)
             .unwrap();
         let y = injections(layer.map().injection_len(), 8);
-        let states = 2 * layer.map().operator.state_len();
+        let states = 2 * layer.map().operator().state_len();
         let answers: Vec<Vec<f64>> = (0..3)
             .map(|_| {
                 let start: Vec<f64> = (0..states).map(|_| 10f64.powf(rng.random_range(-3.0..3.0))).collect();
@@ -264,9 +265,35 @@ fn any_positive_start_gives_the_same_answer_within_the_bounds() {
             .collect();
         for other in &answers[1..] {
             let apart = other.iter().zip(&answers[0]).map(|(a, b)| (a / b).ln().abs()).fold(0.0, f64::max);
-            assert!(apart <= 2e-5, "{}: {apart:e}", map.name);
+            assert!(apart <= 2e-5, "{}: {apart:e}", map.name());
         }
     }
+}
+
+/// Split-sign is unique for every weight and every `y >= 0`. Below zero it is not, and nothing is promised there.
+#[test]
+fn a_promise_ends_where_its_inputs_end() {
+    let mut layer = Equilibrium::dense(2)
+        .map(SplitSign::new(Activation::Softsign, 1.2))
+        .build_on::<f64, _>(cpu(), &mut rng(0))
+        .unwrap();
+    layer.set_parameter(0, &[0.0, -5.0, -5.0, 0.0]).unwrap();
+    assert_eq!(layer.scope(), Scope::NonnegativeInputs);
+    assert!(layer.certify(Scope::NonnegativeInputs).unwrap().verdict.is_proven());
+    assert!(!layer.certify(Scope::AllInputs).unwrap().verdict.is_proven());
+    assert!(!layer.certify(Scope::Sample { y: vec![-1.2; 2] }).unwrap().verdict.is_proven());
+    let y = [-1.2, -1.2, 0.5, 0.0];
+    let z = layer.solve(&y).unwrap().z;
+    let bounds = layer.error_bounds(&y, &z).unwrap();
+    assert!(bounds[0].is_none() && bounds[1].is_some(), "{bounds:?}");
+    // Whereas a monotone map keeps its promise everywhere.
+    let mut monotone = Equilibrium::dense(2)
+        .map(Monotone::new(Activation::Relu))
+        .build_on::<f64, _>(cpu(), &mut rng(0))
+        .unwrap();
+    assert_eq!(monotone.scope(), Scope::AllInputs);
+    let z = monotone.solve(&y).unwrap().z;
+    assert!(monotone.error_bounds(&y, &z).unwrap().iter().all(Option::is_some));
 }
 
 #[test]
@@ -305,8 +332,8 @@ fn bad_values_are_refused_with_a_reason() {
     let device = cpu::<f32>();
     let dense = || Equilibrium::dense(4);
     refused(Equilibrium::dense(0).build_on(device.clone(), &mut rng), "empty state");
-    refused(dense().map(Rational::new(0.2).q(-1.0)).build_on(device.clone(), &mut rng), "positive");
-    refused(dense().map(PowerRatio::new(0.4).e(0.0)).build_on(device.clone(), &mut rng), "positive");
+    refused(dense().map(Rational::new(0.2).q(-1.0)).build_on(device.clone(), &mut rng), "q above 0, not -1");
+    refused(dense().map(PowerRatio::new(0.4).e(0.0)).build_on(device.clone(), &mut rng), "e above 0, not 0");
     refused(dense().solver(PeacemanRachford::default()).build_on(device.clone(), &mut rng), "monotone");
     refused(dense().adjoint(Adjoint::Phantom { steps: 0 }).build_on(device.clone(), &mut rng), "at least 1");
     refused(

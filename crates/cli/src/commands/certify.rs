@@ -4,19 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use subdeq::subdeq_theory::activation::Activation;
+use subdeq::subdeq_map::{Layout, Map, Operator, OperatorError};
 use subdeq::subdeq_theory::bounds::Contraction;
 use subdeq::subdeq_theory::by_form::weak_degree;
 use subdeq::subdeq_theory::certificate::{Certificate, Scope, Verdict};
 use subdeq::subdeq_theory::certify::{Certifier, CertifyError};
-use subdeq::subdeq_theory::map::{Form, Layout, MapSpec, Overrides, PNorm, SignStructure};
-use subdeq::subdeq_theory::operator::{Operator, Padding};
 use subdeq::train::certify_samples;
 
 use crate::failure::Failure;
+use crate::named_map::{MapOptions, padding, take};
 use crate::options::{DataDir, Threads};
 use crate::trained;
-use crate::weights::{Array, position};
+use crate::weights::Array;
 
 /// The image side of a convolution that neither --side nor the injection tells.
 const DEFAULT_SIDE: usize = 32;
@@ -42,24 +41,17 @@ pub struct Args {
     /// The map: subdeq-tanh, split-sign, divisive, monotone, ... (an unknown name lists them all).
     #[arg(long)]
     map: Option<String>,
-    /// Replaces the map's activation.
-    #[arg(long)]
-    activation: Option<String>,
-    /// Replaces the map's shift.
-    #[arg(long, allow_negative_numbers = true)]
-    shift: Option<f64>,
-    /// Replaces the map's power.
-    #[arg(long, allow_negative_numbers = true)]
-    power: Option<f64>,
-    /// Normalise by this p-norm: 1 to inf.
-    #[arg(long)]
-    norm: Option<String>,
+    #[command(flatten)]
+    options: MapOptions,
     /// Teleport probability of a graph map.
     #[arg(long, allow_negative_numbers = true)]
     teleport: Option<f64>,
-    /// Inputs y, one per row (a graph map: one matrix, nodes x features). Without it the verdict is for all y >= 0.
-    #[arg(long, requires = "weights")]
+    /// Inputs y, one per row (a graph map: one matrix, nodes x features), to be certified one by one.
+    #[arg(long, requires = "weights", conflicts_with = "inputs")]
     injection: Option<PathBuf>,
+    /// The inputs that the verdict is about [default: all for monotone maps, else nonnegative].
+    #[arg(long, value_enum)]
+    inputs: Option<Inputs>,
     /// Side of the square image of a convolution [default: that of the injection, else 32].
     #[arg(long)]
     side: Option<usize>,
@@ -70,6 +62,25 @@ pub struct Args {
     data_dir: DataDir,
     #[command(flatten)]
     threads: Threads,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Inputs {
+    /// Every real y.
+    All,
+    /// Every y >= 0.
+    Nonnegative,
+}
+
+impl Args {
+    /// The inputs that were asked about.
+    fn scope(&self, map: &Map) -> Scope {
+        match self.inputs {
+            None => Scope::widest(map),
+            Some(Inputs::All) => Scope::AllInputs,
+            Some(Inputs::Nonnegative) => Scope::NonnegativeInputs,
+        }
+    }
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -87,28 +98,27 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         None => ("the example weights".to_owned(), example_weights()),
     };
     let layout = layout(&source, name, &array.shape)?;
-    let map = map(args, name, layout)?;
-    require_signs(&source, &map, &array)?;
+    let map = args.options.map(name, args.teleport, layout)?;
+    let units = array.shape[0];
+    let taken = take(name, &map, &source, array)?;
     let injection = match &args.injection {
         Some(path) => Some((path.as_path(), Array::read(path, None)?)),
         None => None,
     };
-    let operator = operator(args, &source, layout, array, injection.as_ref().map(|(_, y)| y))?;
+    let shape = (units, layout, injection.as_ref().map(|(_, y)| y));
+    let operator = operator(args, &source, &map, shape, taken.data)?;
     let mut certifier = Certifier::new();
+    let mut certify =
+        |scope: &Scope| certifier.certify(&map, &operator, scope).map_err(|why| refuse(&source, &why));
     let report = match injection {
-        None => {
-            Report::all_inputs(certifier.all_inputs(&map, &operator).map_err(|why| refuse(&source, &why))?)
-        }
+        None => Report::all_inputs(certify(&args.scope(&map))?),
         Some((path, y)) => {
-            let mut certificates = Vec::new();
-            for row in rows(path, &y, &map, &operator)? {
-                certificates
-                    .push(certifier.sample(&map, &operator, row).map_err(|why| refuse(&source, &why))?);
-            }
-            Report::samples(certificates)
+            let samples = rows(path, &y, &map, &operator)?;
+            let samples = samples.into_iter().map(|row| certify(&Scope::Sample { y: row.to_vec() }));
+            Report::samples(samples.collect::<Result<Vec<Certificate>, Failure>>()?)
         }
     };
-    report.tell(args.json)
+    Report { weights: Some((taken.words, taken.changed)), ..report }.tell(args.json)
 }
 
 /// The verdict about a trained model: for all inputs, and one by one if asked for.
@@ -118,10 +128,13 @@ fn certify_run(args: &Args, run: &Path) -> Result<ExitCode, Failure> {
     let layer = model.equilibrium().ok_or_else(|| {
         Failure::other(format!("`{name}` has no fixed point, so there is nothing to certify"))
     })?;
-    let all = layer.certify(Scope::AllInputs).map_err(Failure::other)?;
+    let scope = args.scope(&layer.map().equation());
+    // The model's own inputs are among those that its layer is meant for.
+    let has_every_sample = scope == layer.scope() || scope == Scope::AllInputs;
+    let all = layer.certify(scope).map_err(Failure::other)?;
     let Some(count) = args.samples else { return Report::all_inputs(all).tell(args.json) };
     let (test, _) = trained::test_images(&note.config, None, args.data_dir.path())?;
-    let certificates = if all.verdict.is_proven() {
+    let certificates = if all.verdict.is_proven() && has_every_sample {
         // What holds for every input holds for each.
         vec![all.clone(); count.min(test.len())]
     } else {
@@ -130,7 +143,7 @@ fn certify_run(args: &Args, run: &Path) -> Result<ExitCode, Failure> {
     if certificates.is_empty() {
         return Err(Failure::usage("--samples must be at least 1"));
     }
-    Report { certificates, all_inputs: Some(all), about_samples: true }.tell(args.json)
+    Report { certificates, all_inputs: Some(all), about_samples: true, weights: None }.tell(args.json)
 }
 
 fn refuse(source: &str, why: &CertifyError) -> Failure {
@@ -151,60 +164,15 @@ fn layout(source: &str, map: &str, shape: &[usize]) -> Result<Layout, Failure> {
     }
 }
 
-/// The map of that name with the options applied.
-fn map(args: &Args, name: &str, layout: Layout) -> Result<MapSpec, Failure> {
-    let activation: Option<Activation> =
-        args.activation.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
-    let norm: Option<PNorm> = args.norm.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
-    let overrides = Overrides { activation, shift: args.shift, power: args.power, norm };
-    let mut map = MapSpec::named(name, layout).map_err(Failure::usage)?;
-    if let Some(given) = args.teleport {
-        let Form::Graph { teleport } = &mut map.form else {
-            return Err(Failure::usage(format!("--teleport belongs to graph maps, and `{name}` is none")));
-        };
-        *teleport = given;
-    }
-    map.with(&overrides, layout).map_err(Failure::usage)
-}
-
-/// `excitatory` and `row-signed` are maps for such weights only: names the entry that is at fault.
-fn require_signs(source: &str, map: &MapSpec, weights: &Array) -> Result<(), Failure> {
-    let row_length = weights.data.len() / weights.shape[0];
-    for (i, row) in weights.data.chunks(row_length).enumerate() {
-        let wrong = match map.requires {
-            Some(SignStructure::Nonnegative) => row.iter().position(|&w| w < 0.0),
-            Some(SignStructure::RowSigned) => {
-                let sign = row.iter().find(|&&w| w != 0.0).map_or(0.0, |w| w.signum());
-                row.iter().position(|&w| w * sign < 0.0)
-            }
-            _ => None,
-        };
-        if let Some(j) = wrong {
-            let place = position(&weights.shape, i * row_length + j);
-            let needed = if map.requires == Some(SignStructure::Nonnegative) {
-                "weights >= 0"
-            } else {
-                "rows of one sign"
-            };
-            return Err(Failure::other(format!(
-                "{source}: `{}` takes {needed}, but entry {place:?} is {}",
-                map.name, row[j]
-            )));
-        }
-    }
-    Ok(())
-}
-
 fn operator(
     args: &Args,
     source: &str,
-    layout: Layout,
-    weights: Array,
-    injection: Option<&Array>,
+    map: &Map,
+    (n, layout, injection): (usize, Layout, Option<&Array>),
+    weights: Vec<f64>,
 ) -> Result<Operator, Failure> {
-    let n = weights.shape[0];
     let operator = match layout {
-        Layout::Dense => Operator::dense(n, weights.data),
+        Layout::Dense => Operator::dense(n, weights),
         Layout::Conv => {
             let side = args.side.unwrap_or(DEFAULT_SIDE);
             let (height, width) = match (args.side, injection.map(|y| y.shape.as_slice())) {
@@ -213,25 +181,21 @@ fn operator(
                 }
                 _ => (side, side),
             };
-            Operator::conv(n, height, width, Padding::Zero, weights.data)
+            Operator::conv(n, height, width, padding(map), weights)
         }
         Layout::Graph => {
             let columns = match injection.map(|y| y.shape.as_slice()) {
                 Some(&[_, columns]) => columns,
                 _ => 1,
             };
-            sparse(n, columns, &weights.data)
+            sparse(n, columns, &weights)
         }
     };
     operator.map_err(|why| Failure::other(format!("{source}: {why}")))
 }
 
 /// The compressed rows of a square matrix.
-fn sparse(
-    n: usize,
-    columns: usize,
-    entries: &[f64],
-) -> Result<Operator, subdeq::subdeq_theory::operator::OperatorError> {
+fn sparse(n: usize, columns: usize, entries: &[f64]) -> Result<Operator, OperatorError> {
     let (mut offsets, mut neighbours, mut weights) = (vec![0], Vec::new(), Vec::new());
     for row in entries.chunks(n) {
         for (j, &w) in row.iter().enumerate().filter(|(_, w)| **w != 0.0) {
@@ -244,31 +208,14 @@ fn sparse(
 }
 
 /// The injections, one slice each.
-fn rows<'a>(
-    path: &Path,
-    y: &'a Array,
-    map: &MapSpec,
-    operator: &Operator,
-) -> Result<Vec<&'a [f64]>, Failure> {
+fn rows<'a>(path: &Path, y: &'a Array, map: &Map, operator: &Operator) -> Result<Vec<&'a [f64]>, Failure> {
     let file = path.display();
-    let expected = match map.form {
-        Form::PowerRatio { .. } => 2 * operator.len(),
-        _ => operator.len(),
-    };
+    let expected = map.form().injection_count() * operator.len();
     let count = if y.data.len() == expected { 1 } else { y.shape.first().copied().unwrap_or(0) };
     if count == 0 || count.checked_mul(expected) != Some(y.data.len()) {
         return Err(Failure::other(format!(
             "{file} has the shape {:?}, but each of its rows must have {expected} entries",
             y.shape
-        )));
-    }
-    if map.needs_nonnegative_injection()
-        && let Some(at) = y.data.iter().position(|&x| x < 0.0)
-    {
-        let place = position(&y.shape, at);
-        return Err(Failure::other(format!(
-            "{file}: entry {place:?} is {}, but `{}` takes injections >= 0",
-            y.data[at], map.name
         )));
     }
     Ok(y.data.chunks(expected).collect())
@@ -280,15 +227,17 @@ struct Report {
     about_samples: bool,
     /// The verdict for all inputs, beside those for samples.
     all_inputs: Option<Certificate>,
+    /// Where the weights come from, and whether they were changed.
+    weights: Option<(String, bool)>,
 }
 
 impl Report {
     fn all_inputs(certificate: Certificate) -> Report {
-        Report { certificates: vec![certificate], about_samples: false, all_inputs: None }
+        Report { certificates: vec![certificate], about_samples: false, all_inputs: None, weights: None }
     }
 
     fn samples(certificates: Vec<Certificate>) -> Report {
-        Report { certificates, about_samples: true, all_inputs: None }
+        Report { certificates, about_samples: true, all_inputs: None, weights: None }
     }
 
     /// Prints it; the exit status of the program.
@@ -322,6 +271,9 @@ impl Report {
     }
 
     fn print(&self) {
+        if let Some((words, true)) = &self.weights {
+            println!("weights: {words}");
+        }
         if !self.about_samples {
             println!("{}", self.certificates[0]);
             return;
@@ -342,7 +294,17 @@ impl Report {
         let mut object = summary(self.deciding());
         let fields = object.as_object_mut().expect("a summary is an object");
         fields.insert("verdict".into(), self.verdict().into());
-        fields.insert("scope".into(), if self.about_samples { "samples" } else { "all-inputs" }.into());
+        let scope = match self.certificates[0].scope {
+            _ if self.about_samples => "samples",
+            Scope::AllInputs => "all-inputs",
+            Scope::NonnegativeInputs => "nonnegative-inputs",
+            Scope::InputSet { .. } => "input-set",
+            Scope::Sample { .. } => "sample",
+        };
+        fields.insert("scope".into(), scope.into());
+        if let Some((words, _)) = &self.weights {
+            fields.insert("weights".into(), words.as_str().into());
+        }
         fields.insert("map".into(), self.certificates[0].map.to_string().into());
         if self.about_samples && self.verdict() == "proven" {
             fields.insert("factor".into(), json!(self.worst_factor()));
@@ -394,15 +356,16 @@ impl Report {
 fn summary(certificate: &Certificate) -> Value {
     let mut object = json!({
         "verdict": certificate.verdict.name(),
-        "theorem": null, "factor": null, "metric": null, "picard_converges": null,
+        "theorem": null, "factor": null, "metric": null, "states": null, "starts": null,
         "witnesses": [], "injection": null, "why": null,
     });
     match &certificate.verdict {
-        Verdict::Proven { theorem, factor, metric, picard_converges, .. } => {
+        Verdict::Proven { theorem, factor, metric, states, starts, .. } => {
             object["theorem"] = json!(theorem);
             object["factor"] = json!(factor);
             object["metric"] = metric.name().into();
-            object["picard_converges"] = (*picard_converges).into();
+            object["states"] = json!(states);
+            object["starts"] = json!(starts);
         }
         Verdict::Refuted { witness } => {
             object["witnesses"] = json!(witness.points());
@@ -421,8 +384,9 @@ fn example_weights() -> Array {
 fn example(args: &Args) -> Result<ExitCode, Failure> {
     let weights = Operator::dense(2, example_weights().data).map_err(Failure::other)?;
     let certify = |name: &str| -> Result<Certificate, Failure> {
-        let map = map(args, name, Layout::Dense)?;
-        Certifier::new().all_inputs(&map, &weights).map_err(|why| refuse("the example", &why))
+        let map = args.options.map(name, args.teleport, Layout::Dense)?;
+        let certificate = Certifier::new().certify(&map, &weights, &args.scope(&map));
+        certificate.map_err(|why| refuse("the example", &why))
     };
     let published = certify("subdeq-tanh")?;
     let sound = certify("split-sign")?;
@@ -444,9 +408,11 @@ fn example(args: &Args) -> Result<ExitCode, Failure> {
         && let Some(c) = Contraction::new(c)
     {
         // All states lie within [shift - 1, shift + 1], up to the same y on both ends.
-        let (least, most) = (sound.map.shift - 1.0, sound.map.shift + 1.0);
+        let (least, most) = (sound.map.shift() - 1.0, sound.map.shift() + 1.0);
         let count = c.iterations_from_distance((most / least).ln(), 1e-6);
-        println!("   From any start, {count} iterations bring every entry within one part in a million.");
+        println!(
+            "   From any positive start, {count} iterations bring every entry within one part in a million."
+        );
     }
     println!("\nYour own weights: subdeq certify --weights W.npy --map split-sign");
     Ok(ExitCode::SUCCESS)

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use subdeq::subdeq_theory::activation::{Activation, LogSumExp};
+use subdeq::Activation;
+use subdeq::subdeq_theory::activation::LogSumExp;
 use subdeq::subdeq_theory::degree::{Domain, NoDegree, Nonlinearity, StrongDegree};
 
 use crate::failure::Failure;

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
-use subdeq::map::{Architecture, activation_named, norm_named};
+use subdeq::map::Architecture;
 use subdeq::{
-    Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, Network, Operator, Outcome, Padding,
-    Parametrisation, PeacemanRachford, Picard, Real, Scope, Solution, Solver, Stopping,
+    Anderson, Broyden, Certificate, Cpu, Equilibrium, ForwardBackward, Layout, Map, Network, Operator,
+    Outcome, Parametrisation, PeacemanRachford, Picard, Real, SampleSolution, Scope, Solution, Solver,
+    Stopping,
 };
 use subdeq_data::npy::{NpyArray, NpyData};
 
 use crate::failure::Failure;
+use crate::named_map::{MapOptions, Taken, padding, take};
 use crate::weights::Array;
 
 /// Exit status when a sample did not converge: the answer is there, but it is not an equilibrium.
@@ -40,15 +42,8 @@ pub struct Args {
     /// The map: subdeq-tanh, split-sign, monotone, ... (an unknown name lists them all).
     #[arg(long)]
     map: String,
-    /// Replaces the map's activation.
-    #[arg(long)]
-    activation: Option<String>,
-    /// Replaces the map's shift.
-    #[arg(long, allow_negative_numbers = true)]
-    shift: Option<f64>,
-    /// Normalise by this p-norm: 1 to inf.
-    #[arg(long)]
-    norm: Option<String>,
+    #[command(flatten)]
+    options: MapOptions,
     /// Default: peaceman-rachford for monotone maps, else anderson.
     #[arg(long, value_enum)]
     solver: Option<Method>,
@@ -106,7 +101,7 @@ impl From<Method> for Solver {
 struct Problem {
     architecture: Architecture,
     operator: Operator,
-    weights: Vec<f64>,
+    weights: Taken,
     /// Samples in the engine's order.
     y: Vec<f64>,
     batch: usize,
@@ -136,10 +131,12 @@ fn read(args: &Args) -> Result<Problem, Failure> {
             )));
         }
     };
-    let architecture = architecture(args, layout)?;
-    let units = weights.shape[0];
-    let twice = architecture.form.injection_count();
-    let padding = if architecture.is_monotone() { Padding::Circular } else { Padding::Zero };
+    let map = args.options.map(&args.map, None, layout)?;
+    let architecture = architecture(args, map, layout)?;
+    let (shape, units) = (weights.shape.clone(), weights.shape[0]);
+    let weights = take(&args.map, &map, &file.to_string(), weights)?;
+    let twice = map.form().injection_count();
+    let padding = padding(&map);
     let (operator, batch) = match (layout, &*injection.shape) {
         (Layout::Dense, &[batch, n]) if n == units * twice && batch > 0 => {
             (Operator::Dense { n: units }, batch)
@@ -147,10 +144,10 @@ fn read(args: &Args) -> Result<Problem, Failure> {
         (Layout::Conv, &[batch, c, height, width]) if c == units * twice && batch * height * width > 0 => {
             (Operator::Conv { channels: units, height, width, padding, kernel: 3 }, batch)
         }
-        (_, shape) => {
+        (_, found) => {
             return Err(Failure::other(format!(
-                "{y_file} has the shape {shape:?}, but with {file} of shape {:?} `{}` takes {}",
-                weights.shape,
+                "{y_file} has the shape {found:?}, but with {file} of shape {:?} `{}` takes {}",
+                shape,
                 args.map,
                 match layout {
                     Layout::Conv => format!("batch x {} x height x width", units * twice),
@@ -160,41 +157,80 @@ fn read(args: &Args) -> Result<Problem, Failure> {
         }
     };
     let y = transpose(&operator, twice, &injection.data, Direction::ToEngine);
-    Ok(Problem { architecture, operator, weights: weights.data, y, batch })
+    Ok(Problem { architecture, operator, weights, y, batch })
 }
 
-/// The map of that name, with weights taken as they are given.
-fn architecture(args: &Args, layout: Layout) -> Result<Architecture, Failure> {
-    let mut map = Architecture::named(&args.map, layout).map_err(Failure::usage)?;
-    if let Some(name) = &args.activation {
-        map.activation = activation_named(name).map_err(Failure::usage)?;
+/// The map as a layer's, with weights taken as they are given.
+fn architecture(args: &Args, map: Map, layout: Layout) -> Result<Architecture, Failure> {
+    let usual = Architecture::named(&args.map, layout).map_err(Failure::usage)?.parametrisation();
+    let architecture = Architecture::new(&*args.map, map, usual).map_err(Failure::usage)?;
+    match usual {
+        Parametrisation::SplitGains => Err(Failure::usage(
+            "`gains` has two weight arrays and cannot be solved from one file; use another map",
+        )),
+        // Whose rows have which sign is for the file to say.
+        Parametrisation::RowSigned => {
+            architecture.parametrised(Parametrisation::Free).map_err(Failure::usage)
+        }
+        Parametrisation::MonotoneShifted { .. } | Parametrisation::MonotoneProduct { .. } => {
+            let any = Parametrisation::MonotoneShifted { margin: LEAST_MARGIN };
+            architecture.parametrised(any).map_err(Failure::usage)
+        }
+        _ => Ok(architecture),
     }
-    if let Some(name) = &args.norm {
-        map.norm = Some(norm_named(name).map_err(Failure::usage)?);
+}
+
+/// What is known about the answers.
+struct Promises {
+    /// The verdict for the inputs that the map is meant for, if one of the samples is among them.
+    general: Option<Certificate>,
+    /// For samples that it does not cover, their own.
+    own: Vec<Option<Certificate>>,
+    bounds: Vec<Option<f64>>,
+}
+
+impl Promises {
+    fn of<T: Real, D: Network<T>>(
+        args: &Args,
+        layer: &mut Equilibrium<T, D>,
+        y: &[T],
+        solution: &Solution<T>,
+    ) -> Result<Promises, Failure> {
+        let scope = layer.scope();
+        let inputs: Vec<&[T]> = y.chunks_exact(layer.map().injection_len()).collect();
+        let covered = |y: &[T]| scope.contains(&y.iter().map(|y| y.to_f64()).collect::<Vec<f64>>());
+        let outside: Vec<T> = inputs.iter().filter(|y| !covered(y)).flat_map(|y| y.iter().copied()).collect();
+        let mut own = if outside.is_empty() {
+            Vec::new().into_iter()
+        } else {
+            layer.prove_samples(&outside, args.threads).map_err(Failure::other)?.into_iter()
+        };
+        let own: Vec<Option<Certificate>> =
+            inputs.iter().map(|y| if covered(y) { None } else { own.next() }).collect();
+        let general = match own.iter().any(Option::is_none) {
+            true => Some(layer.certify(scope).map_err(Failure::other)?),
+            false => None,
+        };
+        let bounds = layer.error_bounds(y, &solution.z).map_err(Failure::other)?;
+        Ok(Promises { general, own, bounds: bounds.iter().map(|b| b.map(|b| b.value)).collect() })
     }
-    map.shift = args.shift.unwrap_or(map.shift);
-    if map.is_monotone() {
-        map.parametrisation = Parametrisation::MonotoneShifted { margin: LEAST_MARGIN };
-    }
-    Ok(map)
 }
 
 fn solve<T: Real, D: Network<T>>(args: &Args, problem: &Problem, device: D) -> Result<ExitCode, Failure> {
     let mut layer = layer::<T, D>(args, problem, device)?;
     let y: Vec<T> = problem.y.iter().map(|&y| T::from_f64(y)).collect();
     let solution = layer.solve(&y).map_err(Failure::other)?;
-    let verdict = layer.certify(Scope::AllInputs).map_err(Failure::other)?;
-    let bounds = layer.error_bounds(&y, &solution.z).map_err(Failure::other)?;
+    let promises = Promises::of(args, &mut layer, &y, &solution)?;
     if let Some(path) = &args.out {
         let z: Vec<f64> = solution.z.iter().map(|z| z.to_f64()).collect();
         let z = transpose(&problem.operator, 1, &z, Direction::FromEngine);
         write(path, problem, z)?;
     }
-    let bounds: Vec<Option<f64>> = bounds.iter().map(|b| b.map(|b| b.value)).collect();
+    let equation = layer.map().equation();
     if args.json {
-        println!("{}", report(args, problem, &solution, &bounds, &verdict));
+        println!("{}", report(args, problem, &equation, &solution, &promises));
     } else {
-        print(problem, &solution, &bounds, &verdict);
+        print(problem, &equation, &solution, &promises);
     }
     Ok(if solution.converged() { ExitCode::SUCCESS } else { ExitCode::from(NOT_CONVERGED) })
 }
@@ -219,17 +255,12 @@ fn layer<T: Real, D: Network<T>>(
     }
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let mut layer = builder.build_on(Arc::new(device), &mut rng).map_err(Failure::usage)?;
-    let weights: Vec<T> = problem.weights.iter().map(|&w| T::from_f64(w)).collect();
-    if problem.architecture.parametrisation == Parametrisation::SplitGains {
-        return Err(Failure::usage(
-            "`gains` has two weight arrays and cannot be solved from one file; use another map",
-        ));
-    }
+    let weights: Vec<T> = problem.weights.data.iter().map(|&w| T::from_f64(w)).collect();
     layer.set_parameter(0, &weights).map_err(Failure::other)?;
     if problem.architecture.is_monotone() && layer.weights().map_err(Failure::other)?[0] != weights {
         return Err(Failure::other(format!(
-            "{}: these weights are not monotone (the largest eigenvalue of (W + W')/2 is not below 1), so `{}` has no unique \
-             solution to offer",
+            "{}: these weights are not monotone as they stand (the largest eigenvalue of (W + W')/2 is not below 1), so the \
+             solvers of `{}` cannot be relied on",
             args.weights.display(),
             args.map
         )));
@@ -282,43 +313,54 @@ fn outcome_name(outcome: Outcome) -> &'static str {
     }
 }
 
+/// The samples with what is promised about each.
+fn samples<'a, T>(
+    solution: &'a Solution<T>,
+    promises: &'a Promises,
+) -> impl Iterator<Item = (&'a SampleSolution, Option<f64>, Option<&'a Certificate>)> {
+    let promised = promises.bounds.iter().zip(&promises.own);
+    solution.samples.iter().zip(promised).map(|(s, (bound, own))| (s, *bound, own.as_ref()))
+}
+
 fn report<T>(
     args: &Args,
     problem: &Problem,
+    equation: &Map,
     solution: &Solution<T>,
-    bounds: &[Option<f64>],
-    verdict: &subdeq::Certificate,
+    promises: &Promises,
 ) -> Value {
-    let samples: Vec<Value> = solution
-        .samples
-        .iter()
-        .zip(bounds)
-        .map(|(s, bound)| {
+    let name = |certificate: &Certificate| certificate.verdict.name();
+    let general = promises.general.as_ref().map(name);
+    let samples: Vec<Value> = samples(solution, promises)
+        .map(|(s, bound, own)| {
             json!({
                 "iterations": s.iterations,
                 "residual": s.residual.is_finite().then_some(s.residual),
                 "outcome": outcome_name(s.outcome),
                 "error_bound": bound,
+                "covered": own.is_none(),
+                "verdict": own.map(name).or(general),
             })
         })
         .collect();
     json!({
-        "map": problem.architecture.name,
+        "map": problem.architecture.name(),
+        "equation": equation.to_string(),
+        "weights": problem.weights.words,
         "tolerance": args.tol,
         "converged": solution.converged(),
-        "all_inputs": verdict.verdict.name(),
+        "inputs": if Scope::widest(equation) == Scope::AllInputs { "all" } else { "nonnegative" },
+        "all_inputs": general,
         "samples": samples,
         "out": args.out,
     })
 }
 
-fn print<T>(
-    problem: &Problem,
-    solution: &Solution<T>,
-    bounds: &[Option<f64>],
-    verdict: &subdeq::Certificate,
-) {
-    for (k, (s, bound)) in solution.samples.iter().zip(bounds).enumerate() {
+fn print<T>(problem: &Problem, equation: &Map, solution: &Solution<T>, promises: &Promises) {
+    if problem.weights.changed {
+        println!("weights: {}", problem.weights.words);
+    }
+    for (k, (s, bound, own)) in samples(solution, promises).enumerate() {
         let proven = bound.map_or(String::new(), |b| format!(", proven within {b:.3e} of the solution"));
         println!(
             "sample {k}: {} after {} iterations, residual {:.3e}{proven}",
@@ -326,8 +368,13 @@ fn print<T>(
             s.iterations,
             s.residual
         );
+        if let Some(own) = own {
+            println!("  its input has entries below 0, for which the map is not meant; by itself: {own}");
+        }
     }
     let converged = solution.samples.iter().filter(|s| s.outcome == Outcome::Converged).count();
-    println!("{converged} of {} converged to a solution of {}", problem.batch, verdict.map);
-    println!("{verdict}");
+    println!("{converged} of {} converged to a solution of {equation}", problem.batch);
+    if let Some(general) = &promises.general {
+        println!("{general}");
+    }
 }

@@ -155,7 +155,7 @@ macro_rules! with_scalar {
 
 /// Whether `h` is just the activation.
 pub(crate) fn is_plain(map: &Map) -> bool {
-    map.base == 0.0 && map.power == 1.0
+    map.power == 1.0
 }
 
 /// `row <- s(row)`, without base and power.
@@ -176,7 +176,7 @@ pub(crate) fn activate<V: Lanes>(map: &Map, row: &mut [V::Elem]) {
     let (base, power) = (V::constant(map.base), V::constant(map.power));
     for_vectors!(V, row.len(), |at, count| {
         let s = get::<V>(row, at, count) + base;
-        put(if map.power == 1.0 { s } else { s.powf(power) }, row, at, count);
+        put(s.powf(power), row, at, count);
     });
 }
 
@@ -223,13 +223,8 @@ pub(crate) fn activate_with_slope<V: Lanes>(map: &Map, row: &mut [V::Elem], slop
     let (base, power) = (V::constant(map.base), V::constant(map.power));
     for_vectors!(V, row.len(), |at, count| {
         let s = get::<V>(row, at, count) + base;
-        let (h, factor) = if map.power == 1.0 {
-            (s, V::one())
-        } else {
-            let h = s.powf(power);
-            (h, power * h / s)
-        };
-        put(get::<V>(slope, at, count) * factor, slope, at, count);
+        let h = s.powf(power);
+        put(get::<V>(slope, at, count) * (power * h / s), slope, at, count);
         put(h, row, at, count);
     });
 }

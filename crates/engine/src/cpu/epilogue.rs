@@ -5,7 +5,8 @@
 
 use crate::cpu::activation::{activate, activate_with_slope};
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
-use crate::{Form, Injection, Map};
+use crate::map::Formula;
+use crate::{Injection, Map};
 
 /// Rows of one sample's injection: `y` and, for the power ratio, the second one.
 #[derive(Clone, Copy)]
@@ -16,7 +17,7 @@ pub(crate) struct Injected<'a, T> {
 
 /// `out <- f(u, w; y) + shift`, before any normalisation. Overwrites `u` and `w`.
 ///
-/// For [`Form::Gains`] `u` and `w` must already be the products `A h(P z)` and `B h(N z)`.
+/// For [`Formula::Gains`] `u` and `w` must already be the products `A h(P z)` and `B h(N z)`.
 #[inline(always)]
 pub(crate) fn forward_row<V: Lanes>(
     map: &Map,
@@ -27,9 +28,9 @@ pub(crate) fn forward_row<V: Lanes>(
 ) {
     let len = out.len();
     let shift = V::constant(map.shift);
-    match (map.form, map.injection) {
-        (Form::Single, Injection::Inner) => add::<V>(u, y.first),
-        (Form::Divisive { q }, _) => {
+    match (map.formula, map.injection) {
+        (Formula::Single, Injection::Inner) => add::<V>(u, y.first),
+        (Formula::Divisive { q }, _) => {
             let q = V::constant(q);
             for_vectors!(V, len, |at, count| {
                 put(get::<V>(u, at, count) / (q + get::<V>(w, at, count)), u, at, count);
@@ -40,15 +41,15 @@ pub(crate) fn forward_row<V: Lanes>(
     for row in [&mut *u, &mut *w].into_iter().take(activated_rows(map)) {
         activate::<V>(map, row);
     }
-    match (map.form, map.injection) {
-        (Form::Single, Injection::Inner) => {
+    match (map.formula, map.injection) {
+        (Formula::Single, Injection::Inner) => {
             for_vectors!(V, len, |at, count| put(get::<V>(u, at, count) + shift, out, at, count));
         }
-        (Form::Single, Injection::Outer) | (Form::Divisive { .. }, _) => {
+        (Formula::Single, Injection::Outer) | (Formula::Divisive { .. }, _) => {
             add_injection::<V>(u, y.first, shift, out);
         }
-        (Form::SplitSign | Form::Gains, _) => add_difference::<V>(u, w, y.first, shift, out),
-        (Form::Rational { q }, _) => {
+        (Formula::SplitSign | Formula::Gains, _) => add_difference::<V>(u, w, y.first, shift, out),
+        (Formula::Rational { q }, _) => {
             let q = V::constant(q);
             for_vectors!(V, len, |at, count| {
                 let a = get::<V>(u, at, count);
@@ -56,12 +57,12 @@ pub(crate) fn forward_row<V: Lanes>(
                 put(r + (get::<V>(y.first, at, count) + shift), out, at, count);
             });
         }
-        (Form::PowerRatio { p, e }, _) => {
+        (Formula::PowerRatio { p, e }, _) => {
             let (p, e) = (V::constant(p), V::constant(e));
             for_vectors!(V, len, |at, count| {
                 let a = get::<V>(u, at, count) + get::<V>(y.first, at, count) + e;
                 let b = get::<V>(w, at, count) + get::<V>(y.second, at, count) + e;
-                put((a / b).powf(p) + shift, out, at, count);
+                put((a / b).powf(p), out, at, count);
             });
         }
     }
@@ -69,16 +70,16 @@ pub(crate) fn forward_row<V: Lanes>(
 
 /// How many of the two rows of preactivations pass through the activation here.
 fn activated_rows(map: &Map) -> usize {
-    match map.form {
-        Form::Single | Form::Divisive { .. } => 1,
-        Form::SplitSign => 2,
-        Form::Rational { .. } | Form::PowerRatio { .. } | Form::Gains => 0,
+    match map.formula {
+        Formula::Single | Formula::Divisive { .. } => 1,
+        Formula::SplitSign => 2,
+        Formula::Rational { .. } | Formula::PowerRatio { .. } | Formula::Gains => 0,
     }
 }
 
 /// The slopes `d0 = df/du`, `d1 = df/dw` of a row, and `out <- f + shift`. Overwrites `u` and `w`.
 ///
-/// For [`Form::Gains`] it gives `d0 = h'(u)`, `d1 = h'(w)` and leaves `h(u)`, `h(w)` in `u`, `w`; `out` is not written.
+/// For [`Formula::Gains`] it gives `d0 = h'(u)`, `d1 = h'(w)` and leaves `h(u)`, `h(w)` in `u`, `w`; `out` is not written.
 #[inline(always)]
 pub(crate) fn slopes_row<V: Lanes>(
     map: &Map,
@@ -90,9 +91,9 @@ pub(crate) fn slopes_row<V: Lanes>(
 ) {
     let len = out.len();
     let shift = V::constant(map.shift);
-    match (map.form, map.injection) {
-        (Form::Single, Injection::Inner) => add::<V>(u, y.first),
-        (Form::Divisive { q }, _) => {
+    match (map.formula, map.injection) {
+        (Formula::Single, Injection::Inner) => add::<V>(u, y.first),
+        (Formula::Divisive { q }, _) => {
             // w <- the denominator; u and d1 <- the quotient.
             let q = V::constant(q);
             for_vectors!(V, len, |at, count| {
@@ -105,21 +106,21 @@ pub(crate) fn slopes_row<V: Lanes>(
         }
         _ => {}
     }
-    let rows = if matches!(map.form, Form::Gains) { 2 } else { activated_rows(map) };
+    let rows = if matches!(map.formula, Formula::Gains) { 2 } else { activated_rows(map) };
     for (row, slope) in [(&mut *u, &mut *d0), (&mut *w, &mut *d1)].into_iter().take(rows) {
         activate_with_slope::<V>(map, row, slope);
     }
-    match (map.form, map.injection) {
-        (Form::Single, Injection::Inner) => {
+    match (map.formula, map.injection) {
+        (Formula::Single, Injection::Inner) => {
             for_vectors!(V, len, |at, count| put(get::<V>(u, at, count) + shift, out, at, count));
         }
-        (Form::Single, Injection::Outer) => add_injection::<V>(u, y.first, shift, out),
-        (Form::SplitSign, _) => {
+        (Formula::Single, Injection::Outer) => add_injection::<V>(u, y.first, shift, out),
+        (Formula::SplitSign, _) => {
             for_vectors!(V, len, |at, count| put(-get::<V>(d1, at, count), d1, at, count));
             add_difference::<V>(u, w, y.first, shift, out);
         }
-        (Form::Gains, _) => {}
-        (Form::Divisive { .. }, _) => {
+        (Formula::Gains, _) => {}
+        (Formula::Divisive { .. }, _) => {
             for_vectors!(V, len, |at, count| {
                 let slope = get::<V>(d0, at, count) / get::<V>(w, at, count);
                 put(slope, d0, at, count);
@@ -127,7 +128,7 @@ pub(crate) fn slopes_row<V: Lanes>(
             });
             add_injection::<V>(u, y.first, shift, out);
         }
-        (Form::Rational { q }, _) => {
+        (Formula::Rational { q }, _) => {
             let q = V::constant(q);
             for_vectors!(V, len, |at, count| {
                 let (a, b) = (get::<V>(u, at, count), q + get::<V>(w, at, count));
@@ -137,7 +138,7 @@ pub(crate) fn slopes_row<V: Lanes>(
                 put(a * r + (get::<V>(y.first, at, count) + shift), out, at, count);
             });
         }
-        (Form::PowerRatio { p, e }, _) => {
+        (Formula::PowerRatio { p, e }, _) => {
             let (p, e) = (V::constant(p), V::constant(e));
             for_vectors!(V, len, |at, count| {
                 let a = get::<V>(u, at, count) + get::<V>(y.first, at, count) + e;
@@ -145,7 +146,7 @@ pub(crate) fn slopes_row<V: Lanes>(
                 let f = (a / b).powf(p);
                 put(p * f / a, d0, at, count);
                 put(-p * f / b, d1, at, count);
-                put(f + shift, out, at, count);
+                put(f, out, at, count);
             });
         }
     }

@@ -177,11 +177,11 @@ macro_rules! device {
                 check_len("gy", gy.len(), batch * sizes.injection)?;
                 let gz = gz.map(|gz| sizes.states_mut("gz", gz)).transpose()?;
                 let map = plan.packed.map;
-                if gw.len() != map.form.weight_count() {
-                    let (needed, given) = (map.form.weight_count(), gw.len());
+                if gw.len() != map.weight_count() {
+                    let (needed, given) = (map.weight_count(), gw.len());
                     return Err(EngineError::Invalid(format!(
                         "{:?} has {needed} weight arrays, {given} gradients were given",
-                        map.form
+                        map.formula
                     )));
                 }
                 for (index, array) in gw.iter().enumerate() {

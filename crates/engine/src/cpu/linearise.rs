@@ -1,5 +1,6 @@
 //! The derivative of a map at a state: slopes, and what the normalisation needs.
 
+use crate::Map;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::epilogue::{Injected, add, multiply, slopes_row};
 use crate::cpu::gains::GainScratch;
@@ -8,7 +9,7 @@ use crate::cpu::linear::LinearScratch;
 use crate::cpu::normalise::{Grouping, norm_gradient, normalise, pull_back};
 use crate::cpu::packed::Packed;
 use crate::cpu::simd::{Lanes, SimdReal};
-use crate::{Form, Map};
+use crate::map::Formula;
 
 /// The derivative of `F` at one state per sample of a block.
 ///
@@ -169,8 +170,8 @@ pub(crate) fn injected<'a, T>(
 ) -> Injected<'a, T> {
     let len = map.operator.state_len();
     let y = &y[sample * map.injection_len()..][..map.injection_len()];
-    let second = match map.form {
-        Form::PowerRatio { .. } => &y[len + offset..len + offset + width],
+    let second = match map.formula {
+        Formula::PowerRatio { .. } => &y[len + offset..len + offset + width],
         _ => &[],
     };
     Injected { first: &y[offset..offset + width], second }

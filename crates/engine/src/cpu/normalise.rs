@@ -1,7 +1,7 @@
 //! Division of a state by a p-norm of each group of its entries, and the pullback of that.
 
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
-use crate::{EngineError, Group, Map, Operator, PNorm, Real, Result};
+use crate::{Map, Operator, PNorm, Real};
 
 /// How the entries of a state fall into groups, and the norm that is taken of each.
 #[derive(Clone, Copy, Debug)]
@@ -13,18 +13,12 @@ pub(crate) struct Grouping {
 
 impl Grouping {
     /// The grouping of a map, if it normalises.
-    pub fn of(map: &Map) -> Result<Option<Self>> {
-        let Some(normalisation) = map.normalisation else { return Ok(None) };
-        let row = match (normalisation.group, map.operator) {
-            (Group::Sample, _) => None,
-            (Group::Height, Operator::Conv { channels, width, .. }) => Some(channels * width),
-            (Group::Height, Operator::Dense { .. }) => {
-                return Err(EngineError::Invalid(
-                    "a dense state has no height to normalise over: use Group::Sample".into(),
-                ));
-            }
+    pub fn of(map: &Map) -> Option<Self> {
+        let row = match map.operator {
+            Operator::Dense { .. } => None,
+            Operator::Conv { channels, width, .. } => Some(channels * width),
         };
-        Ok(Some(Self { norm: normalisation.norm, row }))
+        map.norm.map(|norm| Self { norm, row })
     }
 
     /// Number of groups.
@@ -45,7 +39,7 @@ pub(crate) fn normalise<V: Lanes>(grouping: Grouping, f: &mut [V::Elem], inverse
             let unit = V::Elem::ONE / largest.largest();
             let total = match grouping.norm {
                 PNorm::Inf => unit,
-                PNorm::P(p) => {
+                PNorm::Finite(p) => {
                     let mut sum = V::zero();
                     let unit_lanes = V::splat(unit);
                     for_vectors!(V, f.len(), |at, count| {
@@ -66,7 +60,7 @@ pub(crate) fn normalise<V: Lanes>(grouping: Grouping, f: &mut [V::Elem], inverse
             let unit = V::one() / largest.first(count, V::one());
             let total = match grouping.norm {
                 PNorm::Inf => unit,
-                PNorm::P(p) => {
+                PNorm::Finite(p) => {
                     let mut sum = V::zero();
                     for f in f.chunks_exact(row) {
                         sum = sum + power_of_size(get::<V>(f, at, count) * unit, p);
@@ -87,7 +81,7 @@ pub(crate) fn normalise<V: Lanes>(grouping: Grouping, f: &mut [V::Elem], inverse
 #[inline(always)]
 pub(crate) fn norm_gradient<V: Lanes>(grouping: Grouping, f: &[V::Elem], gradient: &mut [V::Elem]) {
     match grouping.norm {
-        PNorm::P(p) => for_vectors!(V, f.len(), |at, count| {
+        PNorm::Finite(p) => for_vectors!(V, f.len(), |at, count| {
             let x = get::<V>(f, at, count);
             let size = if p == 1.0 {
                 V::select(V::zero().lt(x.abs()), V::one(), V::zero())

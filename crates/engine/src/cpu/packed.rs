@@ -5,7 +5,8 @@ use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::linear::{Linear, transpose};
 use crate::cpu::normalise::Grouping;
 use crate::cpu::simd::{Lanes, SimdReal, for_vectors, get};
-use crate::{EngineError, Form, Map, Result};
+use crate::map::Formula;
+use crate::{EngineError, Map, Result};
 
 /// A map and its packed operators; shared by all threads during a call.
 pub(crate) struct Packed<T: SimdReal> {
@@ -22,21 +23,20 @@ pub(crate) struct Packed<T: SimdReal> {
 }
 
 impl<T: SimdReal> Packed<T> {
-    pub fn new(isa: Isa, map: &Map) -> Result<Self> {
-        map.check()?;
+    pub fn new(isa: Isa, map: &Map) -> Self {
         let planes = planes(map);
         let operator = &map.operator;
-        let gains =
-            matches!(map.form, Form::Gains).then(|| Gains::new(isa, operator.units(), operator.state_len()));
-        Ok(Self {
+        let gains = matches!(map.formula, Formula::Gains)
+            .then(|| Gains::new(isa, operator.units(), operator.state_len()));
+        Self {
             isa,
             map: *map,
-            grouping: Grouping::of(map)?,
+            grouping: Grouping::of(map),
             forward: Linear::new(isa, operator, 1, planes),
             transposed: Linear::new(isa, operator, planes, 1),
             gains,
             weights: vec![vec![T::ZERO; operator.weight_len()]; planes],
-        })
+        }
     }
 
     /// Operators that are applied to the state: 1, or 2 for the forms with `P` and `N`.
@@ -44,14 +44,14 @@ impl<T: SimdReal> Packed<T> {
         planes(&self.map)
     }
 
-    /// Checks and packs the weights, in the order given with [`Form`].
+    /// Checks and packs the weights, in the order given with [`Map`].
     pub fn load(&mut self, weights: &[&[T]]) -> Result<()> {
         let map = &self.map;
-        if weights.len() != map.form.weight_count() {
+        if weights.len() != map.weight_count() {
             return Err(EngineError::Invalid(format!(
                 "{:?} has {} weight arrays, {} were given",
-                map.form,
-                map.form.weight_count(),
+                map.formula,
+                map.weight_count(),
                 weights.len()
             )));
         }
@@ -88,7 +88,7 @@ impl<T: SimdReal> Packed<T> {
 }
 
 fn planes(map: &Map) -> usize {
-    if matches!(map.form, Form::Single) { 1 } else { 2 }
+    if matches!(map.formula, Formula::Single) { 1 } else { 2 }
 }
 
 const WEIGHT_NAMES: [&str; 4] = ["weights[0]", "weights[1]", "weights[2]", "weights[3]"];

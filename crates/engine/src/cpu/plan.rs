@@ -92,7 +92,7 @@ impl<T: SimdReal> CpuPlan<T> {
         if batch == 0 {
             return Err(EngineError::Invalid("a plan for a batch of zero samples".into()));
         }
-        let packed = Packed::new(isa, map)?;
+        let packed = Packed::new(isa, map);
         let mut workers = Vec::new();
         workers.resize_with(threads, Worker::default);
         Ok(Self {

@@ -5,7 +5,8 @@
 
 use crate::cpu::activation::{Scalar, Sigmoid, Softplus, Tanh, activate_plain};
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
-use crate::{Activation, EngineError, Form, Map, Result};
+use crate::map::Formula;
+use crate::{Activation, EngineError, Map, Result};
 
 /// Newton steps for smooth activations. From the start below, 12 steps reach rounding level for every step `t` in
 /// `[1/64, 64]` (tested); outside that range `check_splitting` refuses.
@@ -16,20 +17,14 @@ pub(crate) const STEP_RANGE: std::ops::RangeInclusive<f64> = 1.0 / 64.0..=64.0;
 pub(crate) fn check_splitting(map: &Map, step: f64) -> Result<()> {
     let refuse =
         |why: String| Err(EngineError::Invalid(format!("a splitting solver cannot run this map: {why}")));
-    if !matches!(map.form, Form::Single) {
-        return refuse(format!("its form must be Single, it is {:?}", map.form));
+    if !matches!(map.formula, Formula::Single) {
+        return refuse(format!("its form must be Single, it is {:?}", map.formula));
     }
-    if map.normalisation.is_some() || map.base != 0.0 || map.power != 1.0 {
-        return refuse("normalisation, base and power are not monotone operators".into());
+    if map.norm.is_some() || map.power != 1.0 {
+        return refuse("normalisation and power are not monotone operators".into());
     }
-    match map.activation {
-        Activation::LeakyRelu { slope } if !(0.0..=1.0).contains(&slope) => {
-            return refuse(format!("the slope of the leaky ReLU must lie in [0, 1], it is {slope}"));
-        }
-        Activation::HardTanh { lo, hi } if !(lo <= hi) => {
-            return refuse(format!("hard tanh clips to an empty interval [{lo}, {hi}]"));
-        }
-        _ => {}
+    if !map.activation.slopes_in_unit_interval() {
+        return refuse(format!("its slopes must lie in [0, 1], which those of {} do not", map.activation));
     }
     if !STEP_RANGE.contains(&step) {
         return refuse(format!("the step must lie in [1/64, 64], it is {step}"));

@@ -7,7 +7,8 @@ use crate::cpu::packed::Packed;
 use crate::cpu::parts::Parts;
 use crate::cpu::plan::{AdjointParts, CpuPlan, Worker};
 use crate::cpu::simd::SimdReal;
-use crate::{Form, Injection, Operator};
+use crate::map::Formula;
+use crate::{Injection, Operator};
 
 /// Chunks of a batch whose weight gradients are summed separately, at most. Neither this nor the chunks depend on the number
 /// of threads, so the sums do not either.
@@ -112,8 +113,8 @@ fn pull_back_block<T: SimdReal>(
         linearisation.through_norm(packed, sample, g);
         linearisation.row_of_q(packed, sample, 0, g, q);
         let gy = &mut gy[sample * map.injection_len()..][..map.injection_len()];
-        match (map.form, map.injection) {
-            (Form::PowerRatio { .. }, _) | (Form::Single, Injection::Inner) => gy.copy_from_slice(q),
+        match (map.formula, map.injection) {
+            (Formula::PowerRatio { .. }, _) | (Formula::Single, Injection::Inner) => gy.copy_from_slice(q),
             _ => gy.copy_from_slice(g),
         }
         if packed.gains.is_some() {

@@ -6,9 +6,10 @@ use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
 use subdeq_engine::cpu::simd::SimdReal;
 use subdeq_engine::{
-    Activation, Cpu, Device, Form, Group, Injection, Map, Measure, Normalisation, Operator, PNorm, Padding,
-    SampleReport, Scope, Solver, Start, Stopping,
+    Activation, Cpu, Device, Form, Injection, Map, Measure, Operator, PNorm, Padding, SampleReport, Scope,
+    Solver, Start, Stopping,
 };
+use subdeq_map::{Groups, Map as Equation, Normalisation, Parts};
 
 pub const DENSE: Operator = Operator::Dense { n: 13 };
 pub const CONV: Operator =
@@ -29,66 +30,70 @@ pub const ACTIVATIONS: [Activation; 8] = [
 
 /// The plain map of an operator; the others are made of it.
 pub fn plain(operator: Operator) -> Map {
-    Map {
-        operator,
-        form: Form::Single,
-        activation: Activation::Tanh,
-        injection: Injection::Outer,
-        base: 0.0,
-        power: 1.0,
-        shift: 1.2,
-        normalisation: None,
-    }
+    changed(operator, |parts| parts)
+}
+
+/// The plain map of an operator with some parts changed.
+pub fn changed(operator: Operator, change: impl FnOnce(Parts) -> Parts) -> Map {
+    let plain = Equation::single(Activation::Tanh, 1.2).unwrap();
+    Map::new(operator, Equation::try_from(change(plain.into())).unwrap()).unwrap()
 }
 
 /// Every map that the test matrix runs over, for one operator.
 pub fn maps(operator: Operator) -> Vec<Map> {
-    let base = plain(operator);
+    let changed = |change: &dyn Fn(Parts) -> Parts| changed(operator, change);
     let mut maps = Vec::new();
     for activation in ACTIVATIONS {
         for injection in [Injection::Inner, Injection::Outer] {
-            maps.push(Map { activation, injection, ..base });
+            maps.push(changed(&|plain| Parts { activation, injection, ..plain }));
         }
     }
     // Powers need a positive base.
-    maps.push(Map { base: 1.01, power: 0.999, shift: 0.0, ..base });
-    maps.push(Map {
+    maps.push(changed(&|plain| Parts { shift: 1.01, power: 0.999, ..plain }));
+    maps.push(changed(&|plain| Parts {
         activation: Activation::Sigmoid,
-        base: 0.3,
+        shift: 0.3,
         power: 2.5,
-        shift: 0.1,
         injection: Injection::Inner,
-        ..base
-    });
+        ..plain
+    }));
     for activation in [Activation::Tanh, Activation::Softsign] {
-        maps.push(Map { form: Form::SplitSign, activation, shift: 1.603, ..base });
-        maps.push(Map { form: Form::Divisive { q: 0.7 }, activation, ..base });
-        maps.push(Map { form: Form::Gains, activation, shift: 2.5, ..base });
+        maps.push(changed(&|plain| Parts { form: Form::SplitSign, activation, shift: 1.603, ..plain }));
+        maps.push(changed(&|plain| Parts { form: Form::Divisive { q: 0.7 }, activation, ..plain }));
+        maps.push(changed(&|plain| Parts { form: Form::Gains, activation, shift: 2.5, ..plain }));
     }
-    maps.push(Map { form: Form::SplitSign, base: 1.3, power: 0.8, ..base });
-    maps.push(Map { form: Form::Rational { q: 0.5 }, shift: 0.4, ..base });
-    maps.push(Map { form: Form::PowerRatio { p: 0.4, e: 0.2 }, shift: 0.0, ..base });
-    let groups: &[Group] = if matches!(operator, Operator::Dense { .. }) {
-        &[Group::Sample]
-    } else {
-        &[Group::Sample, Group::Height]
-    };
-    for &group in groups {
-        for norm in [PNorm::P(1.0), PNorm::P(2.0), PNorm::P(10.0), PNorm::Inf] {
-            let normalisation = Some(Normalisation { norm, group });
-            maps.push(Map { shift: 1.603, normalisation, ..base });
-        }
-        let normalisation = Some(Normalisation { norm: PNorm::P(3.0), group });
-        maps.push(Map { form: Form::SplitSign, shift: 1.7, normalisation, ..base });
-        maps.push(Map { form: Form::Gains, shift: 3.0, normalisation, ..base });
-        maps.push(Map { base: 1.01, power: 0.99, shift: 0.2, normalisation, ..base });
+    maps.push(changed(&|plain| Parts {
+        form: Form::Rational { q: 0.5 },
+        activation: Activation::Softsign,
+        shift: 0.4,
+        ..plain
+    }));
+    maps.push(changed(&|plain| Parts {
+        form: Form::PowerRatio { p: 0.4, e: 0.2 },
+        activation: Activation::Identity,
+        shift: 0.0,
+        ..plain
+    }));
+    let norm = |p: PNorm| Some(Normalisation { p, groups: groups(&operator) });
+    for p in [PNorm::Finite(1.0), PNorm::Finite(2.0), PNorm::Finite(10.0), PNorm::Inf] {
+        maps.push(changed(&|plain| Parts { shift: 1.603, normalisation: norm(p), ..plain }));
     }
+    let normalisation = norm(PNorm::Finite(3.0));
+    maps.push(changed(&|plain| Parts { form: Form::SplitSign, shift: 1.7, normalisation, ..plain }));
+    maps.push(changed(&|plain| Parts { form: Form::Gains, shift: 3.0, normalisation, ..plain }));
+    maps.push(changed(&|plain| Parts { shift: 1.01, power: 0.99, normalisation, ..plain }));
     maps
+}
+
+/// What is normalised on an operator.
+pub fn groups(operator: &Operator) -> Groups {
+    if matches!(operator, Operator::Dense { .. }) { Groups::WholeVector } else { Groups::AlongHeight }
 }
 
 /// Whether the splittings are meant for a map.
 pub fn is_monotone(map: &Map) -> bool {
-    map.form == Form::Single && map.normalisation.is_none() && map.base == 0.0 && map.power == 1.0
+    let equation = map.equation();
+    equation.form() == Form::Single && equation.normalisation().is_none() && equation.power() == 1.0
 }
 
 /// Weights, injections and states of a map.
@@ -107,15 +112,15 @@ pub fn random(rng: &mut ChaCha8Rng, len: usize, lo: f64, hi: f64) -> Vec<f64> {
 /// A problem whose map contracts.
 pub fn contracting(map: Map, batch: usize, seed: u64) -> Problem {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let fan = map.weight_len(map.form.weight_count() - 1) / map.operator.units();
-    let scale =
-        1.2 / (fan as f64).sqrt() * if matches!(map.activation, Activation::Tanh) { 0.8 } else { 0.5 };
-    let weights = (0..map.form.weight_count())
+    let fan = map.weight_len(map.weight_count() - 1) / map.operator().units();
+    let scale = 1.2 / (fan as f64).sqrt()
+        * if matches!(map.equation().activation(), Activation::Tanh) { 0.8 } else { 0.5 };
+    let weights = (0..map.weight_count())
         .map(|index| {
             // Two-operator forms take P, N >= 0; gains A, B are small.
-            let (lo, hi) = match map.form {
+            let (lo, hi) = match map.equation().form() {
                 Form::Single => (-scale, scale),
-                Form::Gains if index < 2 => (0.0, 0.8 / map.operator.units() as f64),
+                Form::Gains if index < 2 => (0.0, 0.8 / map.operator().units() as f64),
                 _ => (0.0, 0.5 * scale),
             };
             random(&mut rng, map.weight_len(index), lo, hi)
@@ -129,8 +134,8 @@ pub fn contracting(map: Map, batch: usize, seed: u64) -> Problem {
 pub fn monotone(map: Map, batch: usize, seed: u64) -> Problem {
     let mut problem = contracting(map, batch, seed);
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5eed);
-    let units = map.operator.units();
-    let taps = map.operator.weight_len() / (units * units);
+    let units = map.operator().units();
+    let taps = map.operator().taps();
     let dense = |rng: &mut ChaCha8Rng| random(rng, units * units, -0.8, 0.8);
     let (a, b) = (dense(&mut rng), dense(&mut rng));
     let w = &mut problem.weights[0];
@@ -168,7 +173,7 @@ pub fn solve<T: SimdReal>(
 where
     Cpu<T>: Device<T, Array = Buffer<T>>,
 {
-    let len = problem.map.operator.state_len();
+    let len = problem.map.operator().state_len();
     let mut plan = cpu.plan(&problem.map, problem.batch).unwrap();
     load(cpu, &mut plan, problem);
     let y = cpu.upload(&convert::<T>(&problem.y));
@@ -200,10 +205,10 @@ pub fn relative_error(found: &[f64], expected: &[f64]) -> f64 {
 
 /// `F(z; y)` for one sample, written down as it is defined and sharing no code with the engine.
 pub fn reference(problem: &Problem, sample: usize, z: &[f64]) -> Vec<f64> {
-    let map = &problem.map;
+    let (map, equation) = (&problem.map, problem.map.equation());
     let y = &problem.y[sample * map.injection_len()..][..map.injection_len()];
     let n = z.len();
-    let s = |u: f64| match map.activation {
+    let s = |u: f64| match equation.activation() {
         Activation::Tanh => u.tanh(),
         Activation::Sigmoid => 1.0 / (1.0 + (-u).exp()),
         Activation::Softplus { beta } => (1.0 + (beta * u).exp()).ln() / beta,
@@ -219,13 +224,14 @@ pub fn reference(problem: &Problem, sample: usize, z: &[f64]) -> Vec<f64> {
         }
         Activation::Identity => u,
     };
-    let h =
-        |u: f64| if map.base == 0.0 && map.power == 1.0 { s(u) } else { (s(u) + map.base).powf(map.power) };
-    let product = |k: usize| linear(&map.operator, &problem.weights[k], z);
-    let f: Vec<f64> = match map.form {
+    // A power is taken of activation and shift, and of nothing else.
+    let has_power = equation.power() != 1.0;
+    let h = |u: f64| if has_power { (s(u) + equation.shift()).powf(equation.power()) } else { s(u) };
+    let product = |k: usize| linear(&map.operator(), &problem.weights[k], z);
+    let f: Vec<f64> = match equation.form() {
         Form::Single => {
             let u = product(0);
-            let inner = map.injection == Injection::Inner;
+            let inner = equation.injection() == Injection::Inner;
             (0..n).map(|i| if inner { h(u[i] + y[i]) } else { h(u[i]) + y[i] }).collect()
         }
         Form::SplitSign => {
@@ -245,7 +251,7 @@ pub fn reference(problem: &Problem, sample: usize, z: &[f64]) -> Vec<f64> {
             (0..n).map(|i| ((u[i] + y[i] + e) / (w[i] + y[n + i] + e)).powf(p)).collect()
         }
         Form::Gains => {
-            let units = map.operator.units();
+            let units = map.operator().units();
             let (a, b): (Vec<f64>, Vec<f64>) =
                 (product(2).into_iter().map(h).collect(), product(3).into_iter().map(h).collect());
             (0..n)
@@ -258,17 +264,19 @@ pub fn reference(problem: &Problem, sample: usize, z: &[f64]) -> Vec<f64> {
                 })
                 .collect()
         }
+        form => panic!("the engine has no kernels for {form:?}"),
     };
-    let mut f: Vec<f64> = f.into_iter().map(|f| f + map.shift).collect();
-    if let Some(Normalisation { norm, group }) = map.normalisation {
-        let row = match (group, map.operator) {
-            (Group::Height, Operator::Conv { channels, width, .. }) => channels * width,
-            _ => 1,
+    let shift = if has_power { 0.0 } else { equation.shift() };
+    let mut f: Vec<f64> = f.into_iter().map(|f| f + shift).collect();
+    if let Some(Normalisation { p, .. }) = equation.normalisation() {
+        let row = match map.operator() {
+            Operator::Conv { channels, width, .. } => channels * width,
+            Operator::Dense { .. } => 1,
         };
         for group in 0..row {
             let members: Vec<usize> = (group..n).step_by(row).collect();
-            let size = match norm {
-                PNorm::P(p) => members.iter().map(|&i| f[i].abs().powf(p)).sum::<f64>().powf(1.0 / p),
+            let size = match p {
+                PNorm::Finite(p) => members.iter().map(|&i| f[i].abs().powf(p)).sum::<f64>().powf(1.0 / p),
                 PNorm::Inf => members.iter().fold(0.0f64, |m, &i| m.max(f[i].abs())),
             };
             for i in members {
@@ -316,7 +324,7 @@ pub fn linear(operator: &Operator, w: &[f64], z: &[f64]) -> Vec<f64> {
 
 /// The fixed point by a long damped iteration of [`reference`]; damping 1 is Picard's.
 pub fn fixed_point(problem: &Problem, damping: f64) -> Vec<f64> {
-    let len = problem.map.operator.state_len();
+    let len = problem.map.operator().state_len();
     let mut answers = Vec::new();
     for sample in 0..problem.batch {
         let mut z = vec![1.0; len];

@@ -1,16 +1,14 @@
 //! What is proved about a propagation.
 
 use serde::{Deserialize, Serialize};
-use subdeq_engine::Activation;
+use subdeq_engine::GraphNorm;
 use subdeq_engine::cpu::graph::OutputActivation;
+use subdeq_map::{Map, SignStructure};
 use subdeq_theory::bounds::Contraction;
 use subdeq_theory::by_form::{self, WeightFacts};
-use subdeq_theory::certificate::{Attempt, Evidence, Metric, Theorem, Verdict};
-use subdeq_theory::degree::tanh_above_threshold;
-use subdeq_theory::map::{Injection, MapSpec, SignStructure};
+use subdeq_theory::certificate::{Attempt, Verdict};
 
 use super::{Csr, GraphModel};
-use crate::Result;
 
 /// What is known about the injection `f`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,7 +26,7 @@ pub enum InjectionBound {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GraphCertificate {
     /// The map.
-    pub map: MapSpec,
+    pub map: Map,
     /// For which injections the verdict holds.
     pub injection: InjectionBound,
     /// What was found.
@@ -55,10 +53,8 @@ impl GraphCertificate {
 
 impl GraphModel {
     /// What is proved about the propagation over this graph, for every injection that the model's network can make.
-    ///
-    /// # Errors
-    /// A map with parameters that make no sense.
-    pub fn certify(&self, adjacency: &Csr<f32>) -> Result<GraphCertificate> {
+    #[must_use]
+    pub fn certify(&self, adjacency: &Csr<f32>) -> GraphCertificate {
         let injection = match self.output {
             OutputActivation::Signed => InjectionBound::Any,
             OutputActivation::Relu | OutputActivation::Softplus => InjectionBound::Nonnegative,
@@ -67,17 +63,14 @@ impl GraphModel {
     }
 
     /// What is proved about the propagation over this graph, for injections with a known lower bound.
-    ///
-    /// # Errors
-    /// A map with parameters that make no sense.
-    pub fn certify_for(&self, adjacency: &Csr<f32>, injection: InjectionBound) -> Result<GraphCertificate> {
-        self.map.check()?;
-        let map = self.spec();
-        let facts = facts(adjacency);
+    #[must_use]
+    pub fn certify_for(&self, adjacency: &Csr<f32>, injection: InjectionBound) -> GraphCertificate {
+        let map = self.map.equation();
+        let rows = self.map.normalisation() == Some(GraphNorm::Rows);
+        let facts = WeightFacts { interacting_groups: rows && adjacency.rows > 1, ..facts(adjacency) };
         let by_form = match injection {
             InjectionBound::Nonnegative => by_form::prove(&map, &facts, 0.0),
-            InjectionBound::AtLeast(bound) if bound >= 0.0 => by_form::prove(&map, &facts, bound),
-            InjectionBound::AtLeast(bound) => self.above_threshold(&map, &facts, -bound),
+            InjectionBound::AtLeast(bound) => by_form::prove(&map, &facts, bound),
             InjectionBound::Any => {
                 Err(refusal("the injection may be negative, which voids every proof by form"))
             }
@@ -87,60 +80,12 @@ impl GraphModel {
             why: format!("{}; make the injection positive (ReLU or softplus output)", refused.outcome),
             tried: vec![refused],
         });
-        Ok(GraphCertificate { map, injection, verdict })
-    }
-
-    /// Injections `f >= -depth`, `depth > 0`: `t f` takes at most `theta = t depth` from what is positive without it.
-    fn above_threshold(&self, map: &MapSpec, facts: &WeightFacts, depth: f64) -> Result<Verdict, Attempt> {
-        let theta = (self.map.teleport * depth).next_up();
-        match map.injection {
-            // s(u) + t f + a = s(u) + (t f + theta) + (a - theta).
-            Injection::Outer => {
-                let shift = (map.shift - theta).next_down();
-                if shift <= 0.0 {
-                    return Err(too_deep(map, theta));
-                }
-                by_form::prove(&MapSpec { shift, ..map.clone() }, facts, 0.0)
-            }
-            Injection::Inner if self.map.activation == Activation::Tanh => {
-                if facts.signs != SignStructure::Nonnegative {
-                    return Err(refusal("the graph has negative entries"));
-                }
-                let degree = tanh_above_threshold(map.shift, theta).map_err(|_| too_deep(map, theta))?;
-                let (theorem, metric, factor) = match map.normalisation {
-                    None => (Theorem::NonnegativeWeights, Metric::Thompson, degree),
-                    Some(norm) if norm.interacting => {
-                        (Theorem::NormalisedInteracting, Metric::Hilbert, degree.times(2.0))
-                    }
-                    Some(_) => (Theorem::NormalisedMonotone, Metric::Hilbert, degree),
-                };
-                if !factor.is_contraction() {
-                    return Err(refusal(format!(
-                        "the factor is {:.6}, which is not below one",
-                        factor.bound()
-                    )));
-                }
-                Ok(Verdict::Proven {
-                    theorem,
-                    factor: Some(factor.bound()),
-                    metric,
-                    picard_converges: true,
-                    evidence: Evidence::ByForm { signs: facts.signs, weight_norm: None },
-                })
-            }
-            Injection::Inner => Err(refusal("linear propagation has no degree below one")),
-        }
+        GraphCertificate { map, injection, verdict }
     }
 }
 
 fn refusal(outcome: impl Into<String>) -> Attempt {
     Attempt { test: "proof by form".into(), outcome: outcome.into(), value: None }
-}
-
-fn too_deep(map: &MapSpec, theta: f64) -> Attempt {
-    let outcome =
-        format!("the injection takes up to {theta:.6}, the shift {} gives too little back", map.shift);
-    Attempt::new("proof by form", outcome, theta)
 }
 
 /// What a proof needs to know about the matrix.
@@ -201,6 +146,8 @@ fn two_norm(adjacency: &Csr<f32>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use subdeq_theory::certificate::Theorem;
+
     use super::*;
     use crate::graph::normalised_adjacency;
 
@@ -211,37 +158,36 @@ mod tests {
 
     #[test]
     fn factors_of_the_theory() {
-        let factor =
-            |name: &str| GraphModel::paper(name, 0.1).unwrap().certify(&star()).unwrap().factor().unwrap();
+        let factor = |name: &str| GraphModel::paper(name, 0.1).unwrap().certify(&star()).factor().unwrap();
         for name in ["appnp-tanh", "appnp-tanh-2", "appnp-normalized-tanh", "appnp-normalized-tanh-2"] {
             assert!((factor(name) - 0.246994).abs() < 1e-6, "{name}: {}", factor(name));
         }
         // Linear: 1 - t, up to the rounding of the matrix.
         assert!((factor("appnp") - 0.9).abs() < 1e-6);
         // Rows interact.
-        let mut rows = GraphModel::paper("appnp-normalized-tanh", 0.1).unwrap();
-        rows.map.normalisation = Some(crate::graph::GraphNorm::Rows);
-        assert!((rows.certify(&star()).unwrap().factor().unwrap() - 0.493988).abs() < 2e-6);
+        let columns = GraphModel::paper("appnp-normalized-tanh", 0.1).unwrap();
+        let rows = columns.normalised_by(GraphNorm::Rows).unwrap();
+        assert!((rows.certify(&star()).factor().unwrap() - 0.493988).abs() < 2e-6);
     }
 
     #[test]
     fn signed_injections_are_judged_honestly() {
         let tanh = GraphModel::release("appnp-tanh-2", 0.1).unwrap();
-        let certificate = tanh.certify(&star()).unwrap();
+        let certificate = tanh.certify(&star());
         assert!(matches!(certificate.verdict, Verdict::Proven { theorem: Theorem::GraphPropagation, .. }));
         let normalised = GraphModel::release("appnp-normalized-tanh-2", 0.1).unwrap();
-        assert!(!normalised.certify(&star()).unwrap().verdict.is_proven());
-        let for_bound = |bound| normalised.certify_for(&star(), InjectionBound::AtLeast(bound)).unwrap();
+        assert!(!normalised.certify(&star()).verdict.is_proven());
+        let for_bound = |bound| normalised.certify_for(&star(), InjectionBound::AtLeast(bound));
         // theta = 0.1: c(1.2, 0.1), doubled since rows interact.
         let mild = for_bound(-1.0).factor().unwrap();
         assert!(mild > 2.0 * 0.246994 && mild < 1.0, "{mild}");
         assert!(!for_bound(-12.0).verdict.is_proven());
         let mut outer = GraphModel::paper("appnp-normalized-tanh", 0.1).unwrap();
         outer.output = OutputActivation::Signed;
-        let certificate = outer.certify_for(&star(), InjectionBound::AtLeast(-2.0)).unwrap();
+        let certificate = outer.certify_for(&star(), InjectionBound::AtLeast(-2.0));
         // shift 1.2 - 0.2 = 1.0: mu_p(1) = 0.278465.
         assert!((certificate.factor().unwrap() - 0.278465).abs() < 1e-5);
-        assert!(!outer.certify_for(&star(), InjectionBound::AtLeast(-12.1)).unwrap().verdict.is_proven());
+        assert!(!outer.certify_for(&star(), InjectionBound::AtLeast(-12.1)).verdict.is_proven());
     }
 
     #[test]
@@ -249,7 +195,7 @@ mod tests {
         let mut matrix = star();
         matrix.values[2] = -matrix.values[2];
         let model = GraphModel::paper("appnp-tanh", 0.1).unwrap();
-        assert!(!model.certify(&matrix).unwrap().verdict.is_proven());
+        assert!(!model.certify(&matrix).verdict.is_proven());
     }
 
     #[test]

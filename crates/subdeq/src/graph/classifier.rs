@@ -70,13 +70,13 @@ impl GraphClassifier {
     /// # Errors
     /// Weights that do not fit the graph.
     pub fn certify(&self, problem: &GraphProblem) -> Result<GraphCertificate> {
-        let certificate = self.model.certify(problem.adjacency())?;
+        let certificate = self.model.certify(problem.adjacency());
         if certificate.verdict.is_proven() {
             return Ok(certificate);
         }
         let passes = Passes::new(&self.model, problem, self.weights.hidden.channels(), 1)?;
         let smallest = smallest(&passes.into_injection(problem, &self.weights)?);
-        self.model.certify_for(problem.adjacency(), InjectionBound::AtLeast(smallest))
+        Ok(self.model.certify_for(problem.adjacency(), InjectionBound::AtLeast(smallest)))
     }
 }
 

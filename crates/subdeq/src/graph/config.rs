@@ -41,7 +41,7 @@ impl GraphConfig {
     #[must_use]
     pub fn new(model: GraphModel) -> Self {
         let certified_by_norm = model.mode_is_equilibrium()
-            && model.map.normalisation.is_none()
+            && model.map.normalisation().is_none()
             && (model.map.is_linear() || model.output == OutputActivation::Signed);
         Self {
             model,

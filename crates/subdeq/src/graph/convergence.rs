@@ -46,7 +46,7 @@ impl GraphClassifier {
         let numbers: Vec<f64> = injection.to_rows().into_iter().map(f64::from).collect();
         let f = NodeMatrix::from_rows(nodes, classes, &numbers)?;
         let mut propagation = Propagation::new(&cpu, &self.model.map, &edges, classes)?;
-        let metric = MetricOf::new(&certificate, self.model.map.normalisation);
+        let metric = MetricOf::new(&certificate, self.model.map.normalisation());
 
         let mut iterates = [NodeMatrix::zeros(nodes, classes), NodeMatrix::zeros(nodes, classes)];
         propagation.apply(&edges, None, &f, None, &mut iterates[0])?;

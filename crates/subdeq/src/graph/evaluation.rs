@@ -60,20 +60,20 @@ impl GraphClassifier {
 }
 
 fn summary(certificate: &GraphCertificate) -> VerdictSummary {
-    let words = Certificate {
-        map: certificate.map.clone(),
-        scope: Scope::AllInputs,
-        verdict: certificate.verdict.clone(),
+    let scope = match certificate.injection {
+        InjectionBound::Any => Scope::AllInputs,
+        InjectionBound::Nonnegative | InjectionBound::AtLeast(_) => Scope::NonnegativeInputs,
     };
-    let mut summary = VerdictSummary::from(&words);
+    let words = scope.to_string();
+    let certificate_in_words =
+        Certificate { map: certificate.map, scope, verdict: certificate.verdict.clone() };
+    let mut summary = VerdictSummary::from(&certificate_in_words);
     if let (InjectionBound::AtLeast(bound), Verdict::Proven { .. }) =
         (certificate.injection, &certificate.verdict)
     {
         // Not every input, then: the network could make lower injections with other weights or features.
-        summary.words = summary.words.replace(
-            &Scope::AllInputs.to_string(),
-            &format!("for every injection from {bound:.4} on, such as this model's"),
-        );
+        let these = format!("for every injection from {bound:.4} on, such as this model's");
+        summary.words = summary.words.replace(&words, &these);
     }
     summary
 }

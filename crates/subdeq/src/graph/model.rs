@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use subdeq_engine::cpu::graph::OutputActivation;
-use subdeq_engine::{Activation, GraphMap, GraphNorm, Injection};
-use subdeq_theory::map::{Form, Groups, MapSpec, Normalisation, PNorm};
+use subdeq_engine::{GraphMap, GraphNorm};
+use subdeq_map::{Activation, Groups, Injection, Layout, Map, Overrides, PNorm};
 
 use crate::{Error, Result};
 
@@ -82,19 +82,14 @@ impl GraphModel {
         let solver = if linear { GraphSolver::ConjugateGradient } else { GraphSolver::Picard };
         let output = if linear { OutputActivation::Signed } else { OutputActivation::Softplus };
         let mode = GraphMode::Equilibrium { solver, tolerance: 1e-6, max_iterations: 500 };
-        let map = match name {
-            "appnp" => map(teleport, Activation::Identity, Injection::Outer, 0.0, None),
-            "appnp-tanh" => map(teleport, Activation::Tanh, Injection::Outer, 1.2, None),
-            "appnp-tanh-2" => map(teleport, Activation::Tanh, Injection::Inner, 1.2, None),
-            "appnp-normalized-tanh" => {
-                map(teleport, Activation::Tanh, Injection::Outer, 1.2, Some(GraphNorm::Columns))
-            }
-            "appnp-normalized-tanh-2" => {
-                map(teleport, Activation::Tanh, Injection::Inner, 1.2, Some(GraphNorm::Columns))
-            }
-            _ => return Err(unknown(name)),
-        };
-        map.check()?;
+        if !Self::NAMES.contains(&name) {
+            return Err(Error::invalid(format!(
+                "there is no graph model `{name}`; known are {}",
+                Self::NAMES.join(", ")
+            )));
+        }
+        let overrides = Overrides { teleport: Some(teleport), ..Overrides::default() };
+        let map = GraphMap::new(Map::named(name, Layout::Graph)?.with(&overrides, Layout::Graph)?)?;
         Ok(Self { name: name.into(), map, output, mode })
     }
 
@@ -108,14 +103,12 @@ impl GraphModel {
     /// As for [`GraphModel::paper`].
     pub fn release(name: &str, teleport: f64) -> Result<Self> {
         let paper = Self::paper(name, teleport)?;
-        let normalisation = paper.map.normalisation.map(|_| GraphNorm::Rows);
-        let shift = if normalisation.is_some() { 1.2 } else { 0.0 };
-        Ok(Self {
-            map: GraphMap { normalisation, shift, ..paper.map },
-            output: OutputActivation::Signed,
-            mode: GraphMode::Unrolled { steps: 10 },
-            ..paper
-        })
+        let model = match paper.map.normalisation() {
+            Some(_) => paper.normalised_by(GraphNorm::Rows)?,
+            None => Self { map: GraphMap::new(paper.map.equation().with_shift(0.0)?)?, ..paper },
+        };
+        let (output, mode) = (OutputActivation::Signed, GraphMode::Unrolled { steps: 10 });
+        Ok(Self { output, mode, ..model })
     }
 
     /// The model as the published code has it in its main experiments (Table 4): there, `appnp-tanh` and
@@ -125,10 +118,22 @@ impl GraphModel {
     /// As for [`GraphModel::paper`].
     pub fn release_main(name: &str, teleport: f64) -> Result<Self> {
         let mut model = Self::release(name, teleport)?;
-        if model.map.activation == Activation::Tanh {
-            model.map.injection = Injection::Inner;
+        if model.map.activation() == Activation::Tanh && model.map.injection() == Injection::Outer {
+            model.map = GraphMap::new(model.map.equation().inner()?)?;
         }
         Ok(model)
+    }
+
+    /// The same with its state normalised in another way.
+    ///
+    /// # Errors
+    /// None for the models of [`GraphModel::NAMES`].
+    pub fn normalised_by(self, norm: GraphNorm) -> Result<Self> {
+        let groups = match norm {
+            GraphNorm::Rows => Groups::GraphRows,
+            GraphNorm::Columns => Groups::GraphColumns,
+        };
+        Ok(Self { map: GraphMap::new(self.map.equation().normalised(PNorm::Inf, groups)?)?, ..self })
     }
 
     /// The same map, solved to its equilibrium instead of being applied a few times.
@@ -136,7 +141,7 @@ impl GraphModel {
     pub fn solved(mut self) -> Self {
         let solver = if self.map.is_linear() {
             GraphSolver::ConjugateGradient
-        } else if self.map.normalisation.is_none() && self.map.shift == 0.0 {
+        } else if self.map.normalisation().is_none() && self.map.shift() == 0.0 {
             // Contracts by the damping only, which takes plain iteration long.
             GraphSolver::Anderson { window: 5, ridge: 1e-6 }
         } else {
@@ -146,27 +151,8 @@ impl GraphModel {
         self
     }
 
-    /// The map in the language of the theory.
-    #[must_use]
-    pub fn spec(&self) -> MapSpec {
-        use subdeq_theory::{activation::Activation as S, map::Injection as I};
-        let groups = |norm| match norm {
-            GraphNorm::Rows => Groups::GraphRows,
-            GraphNorm::Columns => Groups::GraphColumns,
-        };
-        let activation = if self.map.activation == Activation::Tanh { S::Tanh } else { S::Identity };
-        MapSpec {
-            name: self.name.clone(),
-            form: Form::Graph { teleport: self.map.teleport },
-            injection: if self.map.injection == Injection::Inner { I::Inner } else { I::Outer },
-            normalisation: self.map.normalisation.map(|norm| Normalisation::new(PNorm::Inf, groups(norm))),
-            ..MapSpec::single(activation, self.map.shift)
-        }
-    }
-
     /// Refuses what cannot be trained or solved.
     pub(super) fn check(&self) -> Result<()> {
-        self.map.check()?;
         match self.mode {
             GraphMode::Unrolled { steps: 0 } => {
                 Err(Error::invalid("an unrolled propagation needs at least one step"))
@@ -188,18 +174,4 @@ impl GraphModel {
             _ => Ok(()),
         }
     }
-}
-
-fn map(
-    teleport: f64,
-    activation: Activation,
-    injection: Injection,
-    shift: f64,
-    normalisation: Option<GraphNorm>,
-) -> GraphMap {
-    GraphMap { teleport, activation, injection, shift, normalisation }
-}
-
-fn unknown(name: &str) -> Error {
-    Error::invalid(format!("there is no graph model `{name}`; known are {}", GraphModel::NAMES.join(", ")))
 }

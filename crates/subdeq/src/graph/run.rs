@@ -14,7 +14,7 @@ use super::{
     GraphTrainer,
 };
 use crate::Result;
-use crate::train::{EpochMetrics, RunFolder, TensorFile};
+use crate::train::{EpochMetrics, RunFolder, TensorFile, understood};
 
 /// Name of the network's arrays in a `model.safetensors`.
 const WEIGHTS: &str = "weights";
@@ -28,8 +28,10 @@ pub struct GraphNote {
     pub shape: [usize; 3],
     /// The epoch it was selected at.
     pub selected: BestEpoch,
-    /// What is proved about it, for every injection that its network can make.
-    pub certificate: GraphCertificate,
+    /// What is proved about it, for every injection that its network can make; none if a program wrote it that did not say
+    /// among which states.
+    #[serde(default, deserialize_with = "understood")]
+    pub certificate: Option<GraphCertificate>,
 }
 
 /// Trains to the end, from the folder's checkpoint if there is one, and writes the metrics and the selected model. Returns
@@ -86,7 +88,7 @@ pub fn train_graph_run(
         config: config.clone(),
         shape: [problem.features().cols, config.hidden, problem.classes()],
         selected: trainer.best(),
-        certificate: trainer.certificate().clone(),
+        certificate: Some(trainer.certificate().clone()),
     };
     TensorFile { note, tensors: write_encoder(WEIGHTS, &classifier.weights) }.write(&folder.model_path())?;
     Ok(Some(classifier))

@@ -1,9 +1,10 @@
 //! A4: inhibition divides.
 
-use subdeq_engine::{Activation, Form};
+use subdeq_map::{Activation, Form, Map};
 
 use super::Architecture;
 use crate::parametrisation::Parametrisation;
+use crate::{Error, Result};
 
 /// `s(V+ z / (q + V- z)) + y + shift`: unique, factor `2 mu_p(shift)` (tanh, 1.2: 0.494).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,9 +28,13 @@ impl Divisive {
     }
 }
 
-impl From<Divisive> for Architecture {
-    fn from(map: Divisive) -> Self {
-        let plain = Architecture::plain("divisive", map.activation, map.shift);
-        Architecture { form: Form::Divisive { q: map.q }, parametrisation: Parametrisation::Split, ..plain }
+impl TryFrom<Divisive> for Architecture {
+    type Error = Error;
+
+    /// # Errors
+    /// Constants that make no sense.
+    fn try_from(map: Divisive) -> Result<Self> {
+        let equation = Map::of_form(Form::Divisive { q: map.q }, map.activation, map.shift)?;
+        Architecture::new("divisive", equation, Parametrisation::Split)
     }
 }

@@ -1,9 +1,10 @@
 //! A1: no inhibition.
 
-use subdeq_engine::Activation;
+use subdeq_map::{Activation, Map};
 
 use super::Architecture;
 use crate::parametrisation::Parametrisation;
+use crate::{Error, Result};
 
 /// `s(|V| z) + y + shift`: unique, factor `mu_p(shift)` (tanh, 1.2: 0.247).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,9 +21,12 @@ impl Excitatory {
     }
 }
 
-impl From<Excitatory> for Architecture {
-    fn from(map: Excitatory) -> Self {
-        let plain = Architecture::plain("excitatory", map.activation, map.shift);
-        Architecture { parametrisation: Parametrisation::Absolute, ..plain }
+impl TryFrom<Excitatory> for Architecture {
+    type Error = Error;
+
+    /// # Errors
+    /// Constants that make no sense.
+    fn try_from(map: Excitatory) -> Result<Self> {
+        Architecture::new("excitatory", Map::single(map.activation, map.shift)?, Parametrisation::Absolute)
     }
 }

@@ -1,10 +1,11 @@
 //! The maps `F(z; y)` of equilibrium layers: the paper's, and those that are sound for every weight.
 //!
-//! Each file holds one of them as a small typed value. [`Architecture`] is what they all turn into: the map as the
-//! engine needs it, together with the parametrisation that gives its weights their signs or their spectrum.
+//! Each file holds one of them as a small typed value. [`Architecture`] is what they all turn into: the equation, together
+//! with the parametrisation that gives its weights their signs or their spectrum.
 
 mod divisive;
 mod excitatory;
+mod file;
 mod gains;
 mod monotone;
 mod names;
@@ -18,90 +19,112 @@ pub use divisive::Divisive;
 pub use excitatory::Excitatory;
 pub use gains::Gains;
 pub use monotone::{MonDeq, Monotone};
-pub use names::{activation_named, norm_named};
 pub use power_ratio::PowerRatio;
 pub use rational::Rational;
 pub use row_signed::RowSigned;
 pub use split_sign::SplitSign;
 pub use subdeq::SubDeq;
 
+use file::ArchitectureFile;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::{Activation, Form, Group, Injection, Map, Normalisation, Operator, PNorm};
+use subdeq_map::{Form, Groups, Layout, Map, WeightClass};
 
 use crate::parametrisation::Parametrisation;
+use crate::{Error, Result, theory};
 
-/// A map without its size and weights, and how its weights come from free parameters.
+/// An equation without its size and weights, and how its weights come from free parameters.
 ///
 /// ```
 /// use subdeq::map::{Architecture, SplitSign};
 /// use subdeq::{Activation, Layout};
-/// let by_type = Architecture::from(SplitSign::new(Activation::Softsign, 1.2));
+/// let by_type = Architecture::try_from(SplitSign::new(Activation::Softsign, 1.2))?;
 /// assert_eq!(by_type, Architecture::named("split-sign", Layout::Dense)?);
+/// let equation = by_type.equation(Layout::Dense);
+/// assert_eq!(equation.to_string(), "z = softsign(W+ z) - softsign(W- z) + y + 1.2");
 /// # Ok::<(), subdeq::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "ArchitectureFile", into = "ArchitectureFile")]
 pub struct Architecture {
-    /// The name it goes by.
-    pub name: String,
-    /// How the linear parts and the activation are put together.
-    pub form: Form,
-    /// The activation.
-    pub activation: Activation,
-    /// Where the injection enters.
-    pub injection: Injection,
-    /// Added to the activation before the power is taken.
-    pub base: f64,
-    /// The power; 1 for none.
-    pub power: f64,
-    /// Added at the end, before the normalisation.
-    pub shift: f64,
-    /// The norm that the result is divided by, if any: of the whole vector, or of each column of an image's channels.
-    pub norm: Option<PNorm>,
-    /// `tie * (row sum of B)` is added to the shift ([`Form::Gains`] only), which leaves its weights free.
-    pub tie: f64,
-    /// How the weights come from free parameters.
-    pub parametrisation: Parametrisation,
+    name: String,
+    /// As it is on vectors; on images a norm is taken over columns.
+    map: Map,
+    parametrisation: Parametrisation,
 }
 
 impl Architecture {
-    /// `s(W z) + y + shift` with free `W`, the form that the others are variations of.
-    pub(crate) fn plain(name: &str, activation: Activation, shift: f64) -> Self {
-        Self {
-            name: name.into(),
-            form: Form::Single,
-            activation,
-            injection: Injection::Outer,
-            base: 0.0,
-            power: 1.0,
-            shift,
-            norm: None,
-            tie: 0.0,
-            parametrisation: Parametrisation::Free,
+    /// An equation with the parametrisation of its weights; which weights it is meant for follows from that.
+    ///
+    /// # Errors
+    /// A form that the parametrisation has no weights for, an equation that was meant for other weights, a margin that is
+    /// not above 0, or a normalisation other than a layer's.
+    pub fn new(name: impl Into<String>, map: Map, parametrisation: Parametrisation) -> Result<Self> {
+        let name = name.into();
+        parametrisation.check_form(&map)?;
+        let weights = parametrisation.weight_class();
+        if map.weights() != WeightClass::Any && map.weights() != weights {
+            return Err(Error::invalid(format!(
+                "`{map}` is meant for other weights ({:?}) than the parametrisation {parametrisation:?} makes",
+                map.weights()
+            )));
         }
+        if let Some(norm) = map.normalisation()
+            && !matches!(norm.groups, Groups::WholeVector | Groups::AlongHeight)
+        {
+            return Err(Error::invalid(format!(
+                "`{map}` cannot be a layer: layers normalise whole vectors, or the columns of images"
+            )));
+        }
+        let map = map.for_weights(weights)?.for_layout(Layout::Dense)?;
+        Ok(Self { name, map, parametrisation })
+    }
+
+    /// The name it goes by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn renamed(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// The same with weights that come from free parameters in another way.
+    ///
+    /// # Errors
+    /// A form that the parametrisation has no weights for.
+    pub fn parametrised(self, parametrisation: Parametrisation) -> Result<Self> {
+        let free =
+            if self.map.form() == Form::Single { self.map.for_weights(WeightClass::Any)? } else { self.map };
+        Self::new(self.name, free, parametrisation)
+    }
+
+    /// The equation in a layer of that layout: what the engine solves and the certificate speaks about.
+    #[must_use]
+    pub fn equation(&self, layout: Layout) -> Map {
+        // Dense and convolutional layers both have groups for a norm.
+        self.map.for_layout(layout).unwrap_or(self.map)
+    }
+
+    /// How the weights come from free parameters.
+    #[must_use]
+    pub fn parametrisation(&self) -> Parametrisation {
+        self.parametrisation
     }
 
     /// The engine's map on an operator.
-    #[must_use]
-    pub fn map(&self, operator: Operator) -> Map {
-        let group = match operator {
-            Operator::Dense { .. } => Group::Sample,
-            Operator::Conv { .. } => Group::Height,
-        };
-        Map {
-            operator,
-            form: self.form,
-            activation: self.activation,
-            injection: self.injection,
-            base: self.base,
-            power: self.power,
-            shift: self.shift,
-            normalisation: self.norm.map(|norm| Normalisation { norm, group }),
-        }
+    ///
+    /// # Errors
+    /// An operator that the engine has no kernels for.
+    pub fn map(&self, operator: subdeq_engine::Operator) -> Result<subdeq_engine::Map> {
+        Ok(subdeq_engine::Map::new(operator, self.equation(theory::layout(&operator)))?)
     }
 
     /// Whether it belongs to the monotone family (A7), whose solvers are the splittings.
     #[must_use]
     pub fn is_monotone(&self) -> bool {
-        self.parametrisation.margin().is_some()
+        self.map.is_monotone()
     }
 }

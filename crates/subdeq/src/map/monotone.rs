@@ -1,18 +1,20 @@
 //! A7: monotone operators.
 
-use subdeq_engine::{Activation, Injection};
+use subdeq_map::{Activation, Injection, Map};
 
 use super::Architecture;
 use crate::parametrisation::Parametrisation;
+use crate::{Error, Result};
 
 /// `s(W z + y)` or `s(W z) + y + shift` with `sym(W) <= (1 - m) I` by construction: unique for every input of any sign.
 ///
 /// ```
 /// use subdeq::map::{Architecture, Monotone};
 /// use subdeq::Activation;
-/// let shifted = Architecture::from(Monotone::new(Activation::Relu));
-/// let product = Architecture::from(Monotone::new(Activation::Tanh).product(1.0).outer(0.0));
+/// let shifted = Architecture::try_from(Monotone::new(Activation::Relu))?;
+/// let product = Architecture::try_from(Monotone::new(Activation::Tanh).product(1.0).outer(0.0))?;
 /// assert!(shifted.is_monotone() && product.is_monotone());
+/// # Ok::<(), subdeq::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Monotone {
@@ -53,13 +55,15 @@ impl Monotone {
     }
 }
 
-impl From<Monotone> for Architecture {
-    fn from(map: Monotone) -> Self {
-        Architecture {
-            injection: map.injection,
-            parametrisation: map.parametrisation,
-            ..Architecture::plain("monotone", map.activation, map.shift)
-        }
+impl TryFrom<Monotone> for Architecture {
+    type Error = Error;
+
+    /// # Errors
+    /// Constants that make no sense.
+    fn try_from(map: Monotone) -> Result<Self> {
+        let outer = Map::single(map.activation, map.shift)?;
+        let equation = if map.injection == Injection::Inner { outer.inner()? } else { outer };
+        Architecture::new("monotone", equation, map.parametrisation)
     }
 }
 
@@ -72,12 +76,16 @@ pub enum MonDeq {
     Tanh,
 }
 
-impl From<MonDeq> for Architecture {
-    fn from(model: MonDeq) -> Self {
+impl TryFrom<MonDeq> for Architecture {
+    type Error = Error;
+
+    /// # Errors
+    /// None.
+    fn try_from(model: MonDeq) -> Result<Self> {
         let (name, activation) = match model {
             MonDeq::Relu => ("mondeq-relu", Activation::Relu),
             MonDeq::Tanh => ("mondeq-tanh", Activation::Tanh),
         };
-        Architecture { name: name.into(), ..Monotone::new(activation).product(1.0).into() }
+        Ok(Architecture::try_from(Monotone::new(activation).product(1.0))?.renamed(name))
     }
 }

@@ -1,15 +1,13 @@
 //! Maps by the names that the paper, the theory and the program give them.
 
-use subdeq_engine::{Activation, PNorm};
+use subdeq_map::{Layout, Map};
 
-use super::{
-    Architecture, Divisive, Excitatory, Gains, MonDeq, Monotone, PowerRatio, Rational, RowSigned, SplitSign,
-    SubDeq,
-};
-use crate::{Error, Layout, Result};
+use super::Architecture;
+use crate::parametrisation::Parametrisation;
+use crate::{Error, Result};
 
-/// Margin of the product form, that of the shifted one; the paper's MonDEQ has 1.
-const PRODUCT_MARGIN: f64 = 0.02;
+/// Margin of the monotone maps; the paper's MonDEQ has 1.
+const MARGIN: f64 = 0.02;
 
 impl Architecture {
     /// The names that [`Architecture::named`] understands.
@@ -33,61 +31,79 @@ impl Architecture {
         "monotone-tanh",
     ];
 
-    /// The map of that name with its default constants.
+    /// The map of that name ([`Map::named`]) with its usual parametrisation.
     ///
     /// # Errors
     /// A name that is not one of [`Architecture::NAMES`].
     pub fn named(name: &str, layout: Layout) -> Result<Self> {
-        use Activation::{Relu, Softsign, Tanh};
-        Ok(match name {
-            "subdeq-tanh" => SubDeq::Tanh.into(),
-            "subdeq-normalized-tanh" => SubDeq::NormalizedTanh(PNorm::Inf).into(),
-            "subdeq-abs-normalized-tanh" => SubDeq::AbsNormalizedTanh.into(),
-            "subdeq-normalized-power-tanh" => SubDeq::NormalizedPowerTanh.into(),
-            "subdeq-power-tanh" => SubDeq::PowerTanh(layout).into(),
-            "excitatory" => Excitatory::new(Tanh, 1.2).into(),
-            "row-signed" => RowSigned::new(Softsign, 1.2).into(),
-            "split-sign" => SplitSign::new(Softsign, 1.2).into(),
-            "divisive" => Divisive::new(Tanh, 0.4).into(),
-            "rational" => Rational::new(0.14).into(),
-            "power-ratio" => PowerRatio::new(0.49).into(),
-            "gains" => Gains::new(Softsign, 0.2).into(),
-            "mondeq-relu" => MonDeq::Relu.into(),
-            "mondeq-tanh" => MonDeq::Tanh.into(),
-            "monotone" => Monotone::new(Relu).into(),
-            "monotone-product" => {
-                Self { name: name.into(), ..Monotone::new(Relu).product(PRODUCT_MARGIN).into() }
+        let parametrisation = match name {
+            "subdeq-tanh" | "subdeq-normalized-tanh" | "subdeq-power-tanh" => Parametrisation::Free,
+            "subdeq-abs-normalized-tanh" | "subdeq-normalized-power-tanh" | "excitatory" => {
+                Parametrisation::Absolute
             }
-            "monotone-tanh" => Self { name: name.into(), ..Monotone::new(Tanh).into() },
+            "row-signed" => Parametrisation::RowSigned,
+            "split-sign" | "divisive" | "rational" | "power-ratio" => Parametrisation::Split,
+            "gains" => Parametrisation::SplitGains,
+            "mondeq-relu" | "mondeq-tanh" => Parametrisation::MonotoneProduct { margin: 1.0 },
+            "monotone-product" => Parametrisation::MonotoneProduct { margin: MARGIN },
+            "monotone" | "monotone-tanh" => Parametrisation::MonotoneShifted { margin: MARGIN },
             _ => {
                 return Err(Error::invalid(format!(
                     "there is no map `{name}`; known are {}",
                     Self::NAMES.join(", ")
                 )));
             }
-        })
+        };
+        Self::new(name, Map::named(name, layout)?, parametrisation)
     }
 }
 
-/// The activation of that name: `tanh`, `sigmoid`, `softplus`, `softsign`, `hardtanh`, `relu`, `leaky-relu`, `identity`.
-///
-/// # Errors
-/// Another name.
-pub fn activation_named(name: &str) -> Result<Activation> {
-    let activation: subdeq_theory::activation::Activation = name
-        .parse()
-        .map_err(|error: subdeq_theory::activation::UnknownActivation| Error::invalid(error.to_string()))?;
-    Ok(crate::theory::engine_activation(activation))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Activation::{Relu, Softsign, Tanh};
+    use crate::PNorm;
+    use crate::map::{
+        Divisive, Excitatory, Gains, MonDeq, Monotone, PowerRatio, Rational, RowSigned, SplitSign, SubDeq,
+    };
 
-/// The norm of that name: a number from 1, or `inf`.
-///
-/// # Errors
-/// Anything else.
-pub fn norm_named(name: &str) -> Result<PNorm> {
-    use subdeq_theory::map::PNorm as Named;
-    match name.parse().map_err(|error: subdeq_theory::map::BadMap| Error::invalid(error.to_string()))? {
-        Named::Inf => Ok(PNorm::Inf),
-        Named::Finite(p) => Ok(PNorm::P(p)),
+    /// A name means one equation, whoever is asked.
+    #[test]
+    fn names_mean_one_thing() {
+        for layout in [Layout::Dense, Layout::Conv] {
+            for name in Architecture::NAMES {
+                let architecture = Architecture::named(name, layout).unwrap();
+                assert_eq!(architecture.equation(layout), Map::named(name, layout).unwrap(), "{name}");
+                assert_eq!(architecture.name(), name);
+            }
+        }
+    }
+
+    #[test]
+    fn values_and_names_agree() {
+        for layout in [Layout::Dense, Layout::Conv] {
+            let typed: [Result<Architecture>; 17] = [
+                SubDeq::Tanh.try_into(),
+                SubDeq::NormalizedTanh(PNorm::Inf).try_into(),
+                SubDeq::AbsNormalizedTanh.try_into(),
+                SubDeq::NormalizedPowerTanh.try_into(),
+                SubDeq::PowerTanh(layout).try_into(),
+                Excitatory::new(Tanh, 1.2).try_into(),
+                RowSigned::new(Softsign, 1.2).try_into(),
+                SplitSign::new(Softsign, 1.2).try_into(),
+                Divisive::new(Tanh, 0.4).try_into(),
+                Rational::new(0.14).try_into(),
+                PowerRatio::new(0.49).try_into(),
+                Gains::new(Softsign, 0.2).try_into(),
+                MonDeq::Relu.try_into(),
+                MonDeq::Tanh.try_into(),
+                Monotone::new(Relu).try_into(),
+                Monotone::new(Relu).product(MARGIN).try_into(),
+                Monotone::new(Tanh).try_into(),
+            ];
+            for (name, typed) in Architecture::NAMES.into_iter().zip(typed) {
+                assert_eq!(typed.unwrap().renamed(name), Architecture::named(name, layout).unwrap());
+            }
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! A6: a power of a quotient.
 
-use subdeq_engine::{Activation, Form};
+use subdeq_map::{Activation, Form, Map};
 
 use super::Architecture;
 use crate::parametrisation::Parametrisation;
+use crate::{Error, Result};
 
 /// `((V+ z + y1 + e) / (V- z + y2 + e))^p`: unique for `p < 1/2`, factor `2p`. Takes two injections per unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,13 +27,13 @@ impl PowerRatio {
     }
 }
 
-impl From<PowerRatio> for Architecture {
-    fn from(map: PowerRatio) -> Self {
-        let plain = Architecture::plain("power-ratio", Activation::Identity, 0.0);
-        Architecture {
-            form: Form::PowerRatio { p: map.p, e: map.e },
-            parametrisation: Parametrisation::Split,
-            ..plain
-        }
+impl TryFrom<PowerRatio> for Architecture {
+    type Error = Error;
+
+    /// # Errors
+    /// Constants that make no sense.
+    fn try_from(map: PowerRatio) -> Result<Self> {
+        let equation = Map::of_form(Form::PowerRatio { p: map.p, e: map.e }, Activation::Identity, 0.0)?;
+        Architecture::new("power-ratio", equation, Parametrisation::Split)
     }
 }

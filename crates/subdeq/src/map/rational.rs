@@ -1,9 +1,10 @@
 //! A4 with softsign, written as a rational function.
 
-use subdeq_engine::{Activation, Form};
+use subdeq_map::{Activation, Form, Map};
 
 use super::Architecture;
 use crate::parametrisation::Parametrisation;
+use crate::{Error, Result};
 
 /// `V+ z / (q + V+ z + V- z) + y + shift`: unique for a shift above 1/8, factor `2 (sqrt(1 + a) - sqrt a)^2`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,9 +27,13 @@ impl Rational {
     }
 }
 
-impl From<Rational> for Architecture {
-    fn from(map: Rational) -> Self {
-        let plain = Architecture::plain("rational", Activation::Softsign, map.shift);
-        Architecture { form: Form::Rational { q: map.q }, parametrisation: Parametrisation::Split, ..plain }
+impl TryFrom<Rational> for Architecture {
+    type Error = Error;
+
+    /// # Errors
+    /// Constants that make no sense.
+    fn try_from(map: Rational) -> Result<Self> {
+        let equation = Map::of_form(Form::Rational { q: map.q }, Activation::Softsign, map.shift)?;
+        Architecture::new("rational", equation, Parametrisation::Split)
     }
 }

@@ -1,9 +1,10 @@
 //! A2: each unit excites or inhibits as a whole.
 
-use subdeq_engine::Activation;
+use subdeq_map::{Activation, Map};
 
 use super::Architecture;
 use crate::parametrisation::Parametrisation;
+use crate::{Error, Result};
 
 /// `s(S |V| z) + y + shift` with `S = diag(+1, -1, +1, ..)`: unique, factor `mu_R(shift)` (softsign, 1.2: 0.420).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,9 +21,12 @@ impl RowSigned {
     }
 }
 
-impl From<RowSigned> for Architecture {
-    fn from(map: RowSigned) -> Self {
-        let plain = Architecture::plain("row-signed", map.activation, map.shift);
-        Architecture { parametrisation: Parametrisation::RowSigned, ..plain }
+impl TryFrom<RowSigned> for Architecture {
+    type Error = Error;
+
+    /// # Errors
+    /// Constants that make no sense.
+    fn try_from(map: RowSigned) -> Result<Self> {
+        Architecture::new("row-signed", Map::single(map.activation, map.shift)?, Parametrisation::RowSigned)
     }
 }

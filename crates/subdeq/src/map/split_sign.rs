@@ -1,9 +1,10 @@
 //! A3: excitation and inhibition each under its own activation.
 
-use subdeq_engine::{Activation, Form};
+use subdeq_map::{Activation, Map};
 
 use super::Architecture;
 use crate::parametrisation::Parametrisation;
+use crate::{Error, Result};
 
 /// `s(V+ z) - s(V- z) + y + shift`: unique for every `V`; softsign: factor `a - sqrt(a^2 - 1)` for a shift `a > 1`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,9 +21,12 @@ impl SplitSign {
     }
 }
 
-impl From<SplitSign> for Architecture {
-    fn from(map: SplitSign) -> Self {
-        let plain = Architecture::plain("split-sign", map.activation, map.shift);
-        Architecture { form: Form::SplitSign, parametrisation: Parametrisation::Split, ..plain }
+impl TryFrom<SplitSign> for Architecture {
+    type Error = Error;
+
+    /// # Errors
+    /// Constants that make no sense.
+    fn try_from(map: SplitSign) -> Result<Self> {
+        Architecture::new("split-sign", Map::split_sign(map.activation, map.shift)?, Parametrisation::Split)
     }
 }

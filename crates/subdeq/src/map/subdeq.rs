@@ -1,10 +1,10 @@
 //! The paper's own maps.
 
-use subdeq_engine::{Activation, Injection, PNorm};
+use subdeq_map::{Groups, Layout, Map, PNorm};
 
 use super::Architecture;
-use crate::Layout;
 use crate::parametrisation::Parametrisation;
+use crate::{Error, Result};
 
 /// The models of the paper that it calls SubDEQ. With a signed `W` they can have several fixed points (see
 /// [`crate::Equilibrium::certify`]); with `|W|` they cannot.
@@ -23,28 +23,23 @@ pub enum SubDeq {
     PowerTanh(Layout),
 }
 
-impl From<SubDeq> for Architecture {
-    fn from(model: SubDeq) -> Self {
-        let plain = |name, shift| Architecture::plain(name, Activation::Tanh, shift);
-        let absolute = |architecture| Architecture {
-            injection: Injection::Inner,
-            norm: Some(PNorm::Inf),
-            parametrisation: Parametrisation::Absolute,
-            ..architecture
-        };
+impl TryFrom<SubDeq> for Architecture {
+    type Error = Error;
+
+    /// # Errors
+    /// A norm that makes no sense.
+    fn try_from(model: SubDeq) -> Result<Self> {
+        let named = |name| Architecture::named(name, Layout::Dense);
         match model {
-            SubDeq::Tanh => plain("subdeq-tanh", 1.2),
+            SubDeq::Tanh => named("subdeq-tanh"),
             SubDeq::NormalizedTanh(norm) => {
-                Architecture { norm: Some(norm), ..plain("subdeq-normalized-tanh", 1.603) }
+                let name = "subdeq-normalized-tanh";
+                let map = Map::named(name, Layout::Dense)?.normalised(norm, Groups::WholeVector)?;
+                Architecture::new(name, map, Parametrisation::Free)
             }
-            SubDeq::AbsNormalizedTanh => absolute(plain("subdeq-abs-normalized-tanh", 1.2)),
-            SubDeq::NormalizedPowerTanh => {
-                Architecture { power: 0.99, ..absolute(plain("subdeq-normalized-power-tanh", 0.0)) }
-            }
-            SubDeq::PowerTanh(layout) => {
-                let power = if layout == Layout::Dense { 0.999 } else { 0.9999 };
-                Architecture { base: 1.01, power, ..plain("subdeq-power-tanh", 0.0) }
-            }
+            SubDeq::AbsNormalizedTanh => named("subdeq-abs-normalized-tanh"),
+            SubDeq::NormalizedPowerTanh => named("subdeq-normalized-power-tanh"),
+            SubDeq::PowerTanh(layout) => Architecture::named("subdeq-power-tanh", layout),
         }
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 use subdeq_engine::network::{Adam, ConvShape, CrossEntropy, NormPoolShape, NormState, Rows};
-use subdeq_engine::{Activation, EngineError, Injection, Network, Operator, Padding, Real, SampleReport};
+use subdeq_engine::{EngineError, Network, Operator, Real, SampleReport};
+use subdeq_map::{Activation, Injection, Map, Padding};
 
 pub use answer::Answer;
 
@@ -21,7 +22,7 @@ use trained::{Moments, Trained};
 use crate::map::Architecture;
 use crate::{
     Adjoint, Equilibrium, EquilibriumBuilder, Error, Init, NeuralOde, OdeActivation, Parameter, Result,
-    Solver, Stopping,
+    Solver, Stopping, theory,
 };
 
 /// Updates after which a splitting's step is chosen anew.
@@ -194,8 +195,9 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
         let mut count = 1;
         let core = match &spec.core {
             Core::Equilibrium { architecture, solver, stopping, adjoint } => {
-                rectified = !takes_linear_injection(architecture);
-                count = architecture.form.injection_count();
+                let equation = architecture.equation(theory::layout(&operator));
+                rectified = !takes_linear_injection(&equation);
+                count = equation.form().injection_count();
                 let mut builder = EquilibriumBuilder::new(operator)
                     .map(architecture.clone())
                     .stopping(*stopping)
@@ -674,11 +676,11 @@ impl<T: Real, D: Network<T>> CoreLayer<T, D> {
 }
 
 /// The monotone maps with an unbounded inner activation take `U x + b` as it is; all others need `y >= 0`.
-fn takes_linear_injection(architecture: &Architecture) -> bool {
-    architecture.is_monotone()
-        && architecture.injection == Injection::Inner
+fn takes_linear_injection(map: &Map) -> bool {
+    map.is_monotone()
+        && map.injection() == Injection::Inner
         && matches!(
-            architecture.activation,
+            map.activation(),
             Activation::Relu | Activation::LeakyRelu { .. } | Activation::Softplus { .. }
         )
 }

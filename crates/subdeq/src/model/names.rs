@@ -60,7 +60,7 @@ impl Core {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Equilibrium { architecture, .. } => &architecture.name,
+            Self::Equilibrium { architecture, .. } => architecture.name(),
             Self::ExplicitTanh => "explicit-tanh",
             Self::NeuralOde { activation: OdeActivation::Relu, .. } => "node-relu",
             Self::NeuralOde { activation: OdeActivation::Tanh, .. } => "node-tanh",
@@ -70,7 +70,7 @@ impl Core {
 
 /// The splitting for monotone maps; plain iteration where the weights cannot spoil it; else Anderson's.
 fn usual_solver(architecture: &Architecture) -> Solver {
-    match architecture.name.as_str() {
+    match architecture.name() {
         _ if architecture.is_monotone() => PeacemanRachford::default().into(),
         "excitatory" | "row-signed" | "split-sign" | "divisive" | "rational" | "power-ratio" | "gains" => {
             Picard.into()

@@ -5,12 +5,14 @@
 //! around the stored parameters: the radius is one of the exact model, not of its rounding.
 
 use subdeq_engine::network::NORM_EPSILON;
-use subdeq_engine::{Form, Injection, Network, Real};
-use subdeq_theory::certificate::{Certificate, Evidence, Metric, Scope, Verdict};
+use subdeq_engine::{Network, Real};
+use subdeq_map::{Form, Injection};
+use subdeq_theory::certificate::{Certificate, Evidence, Metric, Verdict};
 use subdeq_theory::interval::Interval;
 use subdeq_theory::robustness::{Margin, input_radius};
 
 use super::{Classifier, norm_shape};
+use crate::error_bound::extremes;
 use crate::{Error, Result};
 
 /// How far a solution follows its injection.
@@ -51,8 +53,8 @@ struct Input {
 
 impl<T: Real, D: Network<T>> Classifier<T, D> {
     /// For each image a radius (2-norm, in the numbers that the model reads) within which every image is given the same
-    /// class by the exact model; `None` where the certificate, which must be for all inputs, does not bound how far
-    /// solutions move.
+    /// class by the exact model; `None` where the certificate, which must be for all inputs that the layer is meant for, does not
+    /// bound how far solutions move.
     ///
     /// # Errors
     /// Images that do not fit.
@@ -85,25 +87,29 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
     }
 
     fn reach(&mut self, certificate: &Certificate) -> Option<Reach> {
-        let architecture = self.equilibrium()?.architecture().clone();
+        let layer = self.equilibrium()?;
+        let (map, scope) = (layer.map().equation(), layer.scope());
         let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else { return None };
-        if certificate.scope != Scope::AllInputs {
+        if certificate.scope != scope || certificate.map != map {
             return None;
         }
-        let outer = architecture.injection == Injection::Outer;
+        let outer = map.injection() == Injection::Outer;
         match (evidence, metric) {
             // T3: m ||dz|| <= ||dy||; outside the activation, z - y is the solution for W y.
-            (Evidence::Splitting { margin, lipschitz, .. }, _) => {
+            (Evidence::Splitting { weights, margin, lipschitz, .. }, _) => {
                 let (m, norm) =
                     (Interval::point(*margin), Interval::point(*lipschitz) + Interval::point(1.0));
                 let one = Interval::point(1.0);
                 let gain = if outer { one + norm / m } else { one / m };
-                Some(Reach::TwoNorm { gain: gain.hi })
+                // The margin holds in the norm ||T x||_2.
+                let (least, most) = extremes(weights);
+                let spread = Interval::point(most) / Interval::point(least);
+                Some(Reach::TwoNorm { gain: (gain * spread).hi })
             }
             (_, Metric::Thompson)
                 if outer
-                    && architecture.norm.is_none()
-                    && !matches!(architecture.form, Form::PowerRatio { .. }) =>
+                    && map.normalisation().is_none()
+                    && !matches!(map.form(), Form::PowerRatio { .. }) =>
             {
                 factor.map(|factor| Reach::Thompson { factor })
             }

@@ -27,6 +27,7 @@ pub use config::{DataConfig, TrainConfig};
 pub use evaluation::{Evaluation, Example, VerdictSummary};
 pub use evaluator::{EvaluationPlan, certified_radii, certify_samples, evaluate_in_full};
 pub use images::{Images, Order};
+pub(crate) use run::understood;
 pub use run::{EVALUATION, ModelNote, Parts, RunOptions, load_model, train_run};
 pub use run_folder::RunFolder;
 pub use schedule::Cosine;

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 use subdeq_engine::Network;
 
 use super::evaluator::{EvaluationPlan, evaluate_in_full};
 use super::{Evaluation, Images, RunFolder, Selected, TensorFile, TrainConfig, Trainer, Watch, restore};
 use crate::model::Classifier;
-use crate::{Certificate, Result, Scope};
+use crate::{Certificate, Result};
 
 /// The three parts of a data set.
 #[derive(Clone, Debug)]
@@ -48,8 +49,17 @@ pub struct ModelNote {
     pub config: TrainConfig,
     /// The epoch (from 1) and validation error, in percent, that it was selected by.
     pub selected: (usize, f64),
-    /// What is proved about it for all inputs; none for models without a fixed point.
+    /// What is proved about it for all inputs that it is meant for; none for models without a fixed point.
+    #[serde(default, deserialize_with = "understood")]
     pub certificate: Option<Certificate>,
+}
+
+/// A certificate of this program's; none in place of one that an older program wrote, which did not say for which inputs and
+/// among which states it holds: whoever needs it computes it anew.
+pub(crate) fn understood<'de, D: Deserializer<'de>, C: DeserializeOwned>(
+    file: D,
+) -> Result<Option<C>, D::Error> {
+    Ok(serde_json::from_value(serde_json::Value::deserialize(file)?).ok())
 }
 
 /// Trains to the end (from the folder's checkpoint, if there is one), then writes `model.safetensors` and
@@ -74,7 +84,7 @@ pub fn train_run<D: Network<f32>>(
     // A new model, as whoever reads the file will have it.
     let mut model = build(device, config, &tensors)?;
     let certificate = match model.equilibrium() {
-        Some(layer) => Some(layer.certify(Scope::AllInputs)?),
+        Some(layer) => Some(layer.certify(layer.scope())?),
         None => None,
     };
     let note = ModelNote { config: config.clone(), selected: (epoch, error), certificate };
@@ -92,8 +102,16 @@ pub const EVALUATION: &str = "evaluation.json";
 /// # Errors
 /// No such file (the training is not over), or one that is damaged.
 pub fn load_model<D: Network<f32>>(device: &Arc<D>, path: &Path) -> Result<(Classifier<f32, D>, ModelNote)> {
-    let file = TensorFile::<ModelNote>::read(path)?;
-    Ok((build(device, &file.note.config, &file.tensors)?, file.note))
+    let TensorFile { mut note, tensors } = TensorFile::<ModelNote>::read(path)?;
+    let mut model = build(device, &note.config, &tensors)?;
+    if let Some(layer) = model.equilibrium() {
+        let (map, scope) = (layer.map().equation(), layer.scope());
+        // Only what is about the very equation and inputs of this model is taken over.
+        if note.certificate.as_ref().is_none_or(|known| known.map != map || known.scope != scope) {
+            note.certificate = Some(layer.certify(scope)?);
+        }
+    }
+    Ok((model, note))
 }
 
 fn build<D: Network<f32>>(

@@ -197,7 +197,7 @@ impl<D: Network<f32>> Trainer<D> {
             }
             return Ok(());
         };
-        let len = images * layer.map().operator.state_len();
+        let len = images * layer.map().operator().state_len();
         if len > MAX_STATES {
             return Err(Error::Invalid(format!(
                 "warm starts keep the state of every training image, here {:.1} GB: leave --warm-start out",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::map::{Architecture, Divisive, Excitatory, Monotone, RowSigned, SplitSign, SubDeq};
-use subdeq::{Activation, Cpu, Equilibrium, EquilibriumBuilder, Layout, PNorm, Real};
+use subdeq::{Activation, Cpu, Equilibrium, EquilibriumBuilder, Error, Layout, PNorm, Real};
 
 pub fn rng(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
@@ -19,23 +19,27 @@ pub fn maps(layout: Layout) -> Vec<Architecture> {
     let softplus = Activation::Softplus { beta: 1.0 };
     let leaky = Activation::LeakyRelu { slope: 0.1 };
     maps.extend([
-        SubDeq::NormalizedTanh(PNorm::P(1.0)).into(),
-        SubDeq::NormalizedTanh(PNorm::P(10.0)).into(),
-        Excitatory::new(Activation::Sigmoid, 0.5).into(),
-        RowSigned::new(Activation::Tanh, 1.603).into(),
-        SplitSign::new(Activation::Tanh, 1.603).into(),
-        Divisive::new(Activation::Softsign, 1.2).q(0.5).into(),
-        Monotone::new(leaky).shifted(0.1).into(),
-        Monotone::new(softplus).shifted(0.1).into(),
-        Monotone::new(Activation::Tanh).shifted(0.1).outer(1.2).into(),
-        Monotone::new(Activation::Softsign).shifted(0.1).outer(0.0).into(),
-        Monotone::new(Activation::Relu).shifted(0.1).outer(0.0).into(),
+        built(SubDeq::NormalizedTanh(PNorm::Finite(1.0))),
+        built(SubDeq::NormalizedTanh(PNorm::Finite(10.0))),
+        built(Excitatory::new(Activation::Sigmoid, 0.5)),
+        built(RowSigned::new(Activation::Tanh, 1.603)),
+        built(SplitSign::new(Activation::Tanh, 1.603)),
+        built(Divisive::new(Activation::Softsign, 1.2).q(0.5)),
+        built(Monotone::new(leaky).shifted(0.1)),
+        built(Monotone::new(softplus).shifted(0.1)),
+        built(Monotone::new(Activation::Tanh).shifted(0.1).outer(1.2)),
+        built(Monotone::new(Activation::Softsign).shifted(0.1).outer(0.0)),
+        built(Monotone::new(Activation::Relu).shifted(0.1).outer(0.0)),
     ]);
     for activation in [Activation::Relu, leaky, Activation::Tanh, Activation::Softsign, softplus] {
-        maps.push(Monotone::new(activation).product(0.5).into());
-        maps.push(Monotone::new(activation).product(0.5).outer(0.3).into());
+        maps.push(built(Monotone::new(activation).product(0.5)));
+        maps.push(built(Monotone::new(activation).product(0.5).outer(0.3)));
     }
     maps
+}
+
+pub fn built(map: impl TryInto<Architecture, Error = Error>) -> Architecture {
+    map.try_into().unwrap()
 }
 
 pub fn builder(layout: Layout) -> EquilibriumBuilder {
@@ -58,8 +62,5 @@ pub fn random(len: usize, seed: u64) -> Vec<f64> {
 }
 
 pub fn describe(map: &Architecture, layout: Layout) -> String {
-    format!(
-        "{layout:?} {} {:?} {:?} {:?} {:?}",
-        map.name, map.activation, map.injection, map.norm, map.parametrisation
-    )
+    format!("{layout:?} {} {} {:?}", map.name(), map.equation(layout), map.parametrisation())
 }

@@ -136,16 +136,18 @@ fn curves(device: &Arc<Cpu<f32>>, seed: u64, kind: Kind) -> Result<Vec<Curve>, F
     let positive: Vec<f32> = affine.iter().map(|y| y.max(0.0)).collect();
     let mut curves = Vec::new();
     for (model, p) in [
-        ("SubDEQ normalised tanh, p = 1", PNorm::P(1.0)),
-        ("SubDEQ normalised tanh, p = 10", PNorm::P(10.0)),
+        ("SubDEQ normalised tanh, p = 1", PNorm::Finite(1.0)),
+        ("SubDEQ normalised tanh, p = 10", PNorm::Finite(10.0)),
         ("SubDEQ normalised tanh, p = inf", PNorm::Inf),
     ] {
-        let residuals = picard(device, kind, SubDeq::NormalizedTanh(p).into(), &positive, &mut rng)?;
+        let map = SubDeq::NormalizedTanh(p).try_into().map_err(Failure::other)?;
+        let residuals = picard(device, kind, map, &positive, &mut rng)?;
         curves.push(Curve { model, residuals });
     }
     for (model, map, y) in [("MonDEQ ReLU", MonDeq::Relu, &affine), ("MonDEQ tanh", MonDeq::Tanh, &positive)]
     {
-        let residuals = peaceman_rachford(device, kind, map.into(), y, &mut rng)?;
+        let map = map.try_into().map_err(Failure::other)?;
+        let residuals = peaceman_rachford(device, kind, map, y, &mut rng)?;
         curves.push(Curve { model, residuals });
     }
     Ok(curves)

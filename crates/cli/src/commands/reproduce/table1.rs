@@ -1,6 +1,7 @@
 //! Table 1: activation functions and their degrees.
 
-use subdeq::subdeq_theory::activation::{Activation, LogSumExp};
+use subdeq::Activation;
+use subdeq::subdeq_theory::activation::LogSumExp;
 use subdeq::subdeq_theory::degree::{Domain, NoDegree, Nonlinearity};
 
 /// One column of the paper's table.

@@ -154,7 +154,7 @@ fn config(args: &Args, graph: &Graph) -> Result<GraphRunConfig, Failure> {
     let name = args.model.as_deref().unwrap_or("appnp-normalized-tanh");
     let teleport = options.teleport.unwrap_or(0.1);
     let model = match options.form.unwrap_or(Form::Paper) {
-        Form::Paper => GraphModel::paper(name, teleport).map(|model| adapted(model, options)),
+        Form::Paper => GraphModel::paper(name, teleport).and_then(|model| adapted(model, options)),
         _ if options.normalise.is_some() || options.positive.is_some() => {
             return Err(Failure::usage("--normalise and --positive belong to --form paper"));
         }
@@ -183,12 +183,12 @@ fn config(args: &Args, graph: &Graph) -> Result<GraphRunConfig, Failure> {
 }
 
 /// A model of the paper with another normalisation or another positive injection.
-fn adapted(mut model: GraphModel, options: &GraphOptions) -> GraphModel {
-    if let (Some(normalise), Some(norm)) = (options.normalise, &mut model.map.normalisation) {
-        *norm = match normalise {
+fn adapted(mut model: GraphModel, options: &GraphOptions) -> subdeq::Result<GraphModel> {
+    if let (Some(normalise), Some(_)) = (options.normalise, model.map.normalisation()) {
+        model = model.normalised_by(match normalise {
             Normalise::Rows => GraphNorm::Rows,
             Normalise::Columns => GraphNorm::Columns,
-        };
+        })?;
     }
     if let Some(positive) = options.positive {
         model.output = match positive {
@@ -196,7 +196,7 @@ fn adapted(mut model: GraphModel, options: &GraphOptions) -> GraphModel {
             Positive::Relu => OutputActivation::Relu,
         };
     }
-    model
+    Ok(model)
 }
 
 /// `runs/GRAPH-MODEL`, with a number behind it if that is taken.
@@ -256,7 +256,7 @@ fn introduce(graph: &Graph, split: &GraphSplit, config: &GraphRunConfig, folder:
     eprintln!(
         "{}: teleport {}, {hidden} hidden units; seed {seed}; {}",
         model.name,
-        model.map.teleport,
+        model.map.teleport(),
         folder.display()
     );
 }

@@ -66,7 +66,7 @@ impl<T: SimdReal> Operator<T> {
                     })?;
                     reflection.write(matrix, forward, adjoint);
                 }
-                Ok(())
+                Ok::<(), EngineError>(())
             },
         )?;
         #[cfg(target_arch = "x86_64")]

@@ -17,7 +17,7 @@ use crate::cpu::solve::{Block, Picard, Workspace, solve_block};
 use crate::cpu::step::FixedPointStep;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::tiles::AmxProof;
-use crate::{Activation, Form, Injection, Map, Measure, Padding, SampleReport, Scope, Start, Stopping};
+use crate::{Activation, Injection, Map, Measure, Padding, SampleReport, Scope, Start, Stopping};
 
 const ACTIVATIONS: [Activation; 8] = [
     Activation::Relu,
@@ -53,16 +53,9 @@ impl Size {
         let Size { channels, height, width, .. } = self;
         let operator =
             crate::Operator::Conv { channels, height, width, padding: Padding::Circular, kernel: self.side };
-        Map {
-            operator,
-            form: Form::Single,
-            activation,
-            injection,
-            base: 0.0,
-            power: 1.0,
-            shift,
-            normalisation: None,
-        }
+        let outer = subdeq_map::Map::single(activation, shift).unwrap();
+        let equation = if injection == Injection::Inner { outer.inner().unwrap() } else { outer };
+        Map::new(operator, equation).unwrap()
     }
 
     /// Weights with `sym(W) <= (1 - m) I`, `m = 0.3`, and a norm well above 1: by Gershgorin, after a shift of the centre.

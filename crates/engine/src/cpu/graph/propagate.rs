@@ -27,12 +27,12 @@ pub(crate) struct Constants<T> {
 impl<T: SimdReal> Constants<T> {
     pub fn new(map: &GraphMap, channels: usize, stride: usize) -> Self {
         Self {
-            keep: T::from_f64(1.0 - map.teleport),
-            teleport: T::from_f64(map.teleport),
-            shift: T::from_f64(map.shift),
-            tanh: map.activation == Activation::Tanh,
-            inner: map.injection == Injection::Inner,
-            norm: map.normalisation,
+            keep: T::from_f64(1.0 - map.teleport()),
+            teleport: T::from_f64(map.teleport()),
+            shift: T::from_f64(map.shift()),
+            tanh: map.activation() == Activation::Tanh,
+            inner: map.injection() == Injection::Inner,
+            norm: map.normalisation(),
             channels,
             stride,
         }

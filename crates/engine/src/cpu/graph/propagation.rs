@@ -16,14 +16,14 @@ use crate::{EngineError, GraphMap, Measure, Result, SampleReport, Solver, Stoppi
 /// ```
 /// use subdeq_engine::cpu::graph::{Adjacency, NodeMatrix, Propagation};
 /// use subdeq_engine::network::Csr;
-/// use subdeq_engine::{Activation, Cpu, GraphMap, Injection, Measure, Scope, Solver, Stopping};
+/// use subdeq_engine::{Cpu, GraphMap, Measure, Scope, Solver, Stopping};
+/// use subdeq_map::{Layout, Map};
 ///
 /// // Two nodes that listen to each other.
 /// let cpu = Cpu::<f32>::new(1)?;
 /// let a = Csr { rows: 2, cols: 2, starts: vec![0, 1, 2], columns: vec![1, 0], values: vec![1.0, 1.0] };
 /// let graph = Adjacency::new(&cpu, a)?;
-/// let (activation, injection) = (Activation::Tanh, Injection::Outer);
-/// let map = GraphMap { teleport: 0.1, activation, injection, shift: 1.2, normalisation: None };
+/// let map = GraphMap::new(Map::named("appnp-tanh", Layout::Graph)?)?;
 /// let mut propagation = Propagation::new(&cpu, &map, &graph.edges(), 1)?;
 ///
 /// let f = NodeMatrix::from_rows(2, 1, &[0.0, 1.0])?;
@@ -33,7 +33,7 @@ use crate::{EngineError, GraphMap, Measure, Result, SampleReport, Solver, Stoppi
 /// let report = propagation.solve(&graph.edges(), &f, &Solver::Picard, &stopping, &mut z)?;
 /// assert!(report.converged());
 /// assert!((z.row(0)[0] - ((0.9 * z.row(1)[0]).tanh() + 1.2)).abs() < 1e-5);
-/// # Ok::<(), subdeq_engine::EngineError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Propagation<T: SimdReal> {
     pub(super) cpu: Cpu<T>,
@@ -57,7 +57,6 @@ struct State<T: SimdReal> {
 impl<T: SimdReal> Propagation<T> {
     /// Makes room for states of `channels` numbers per node of graphs like this one.
     pub fn new(cpu: &Cpu<T>, map: &GraphMap, edges: &Edges<'_, T>, channels: usize) -> Result<Self> {
-        map.check()?;
         if channels == 0 {
             return Err(EngineError::Invalid("a propagation needs at least one channel".into()));
         }

@@ -3,13 +3,15 @@
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use subdeq_map::{Groups, Layout, Map, Overrides};
 
 use super::*;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::{Cpu, Isa};
 use crate::network::Csr;
 use crate::{
-    Activation, EngineError, GraphMap, GraphNorm, Injection, Measure, Outcome, Scope, Solver, Stopping,
+    Activation, EngineError, Form, GraphMap, GraphNorm, Injection, Measure, Outcome, PNorm, Scope, Solver,
+    Stopping,
 };
 
 /// A graph and an injection, dense and in `f64`.
@@ -66,19 +68,19 @@ impl Problem {
 
     /// `F(z; f)`, written as in the paper.
     fn apply(&self, map: &GraphMap, z: &[f64]) -> Vec<f64> {
-        let (n, c, t) = (self.nodes, self.channels, map.teleport);
+        let (n, c, t) = (self.nodes, self.channels, map.teleport());
         let mut out = vec![0.0; n * c];
         for i in 0..n {
             for k in 0..c {
                 let u: f64 = (1.0 - t) * (0..n).map(|j| self.a[i * n + j] * z[j * c + k]).sum::<f64>();
                 let y = t * self.f[i * c + k];
-                let s = |u: f64| if map.activation == Activation::Tanh { u.tanh() } else { u };
+                let s = |u: f64| if map.activation() == Activation::Tanh { u.tanh() } else { u };
                 out[i * c + k] =
-                    map.shift + if map.injection == Injection::Inner { s(u + y) } else { s(u) + y };
+                    map.shift() + if map.injection() == Injection::Inner { s(u + y) } else { s(u) + y };
             }
         }
         let norm = |numbers: &mut dyn Iterator<Item = f64>| numbers.fold(0.0f64, |a, b| a.max(b.abs()));
-        match map.normalisation {
+        match map.normalisation() {
             None => {}
             Some(GraphNorm::Rows) => {
                 for row in out.chunks_mut(c) {
@@ -119,14 +121,25 @@ fn all_maps() -> Vec<GraphMap> {
     let mut maps = Vec::new();
     for (activation, shift) in [(Activation::Identity, 0.0), (Activation::Tanh, 1.2)] {
         for injection in [Injection::Outer, Injection::Inner] {
-            for normalisation in [None, Some(GraphNorm::Rows), Some(GraphNorm::Columns)] {
-                maps.push(GraphMap { teleport: 0.1, activation, injection, shift, normalisation });
+            for normalisation in [None, Some(Groups::GraphRows), Some(Groups::GraphColumns)] {
+                let mut map = Map::of_form(Form::Graph { teleport: 0.1 }, activation, shift).unwrap();
+                if injection == Injection::Inner {
+                    map = map.inner().unwrap();
+                }
+                if let Some(groups) = normalisation {
+                    map = map.normalised(PNorm::Inf, groups).unwrap();
+                }
+                maps.push(GraphMap::new(map).unwrap());
             }
         }
     }
     // The published code's appnp-tanh: no shift.
-    maps.push(GraphMap { shift: 0.0, normalisation: None, injection: Injection::Inner, ..maps[6] });
+    maps.push(shifted(maps[9], 0.0));
     maps
+}
+
+fn shifted(map: GraphMap, shift: f64) -> GraphMap {
+    GraphMap::new(map.equation().with_shift(shift).unwrap()).unwrap()
 }
 
 fn stopping(measure: Measure, tolerance: f64) -> Stopping {
@@ -222,7 +235,7 @@ fn gradients_agree_with_differences_in_every_mode() {
             let wanted = differences(&problem.f, |f| loss(&weights, &with(f).iterate(&map, f.to_vec(), 7)));
             close(&to_f64(&gradient), &wanted, 1e-7, &format!("unrolled {map:?}"));
 
-            let linear_normalised = map.activation == Activation::Identity && map.normalisation.is_some();
+            let linear_normalised = map.activation() == Activation::Identity && map.normalisation().is_some();
             if linear_normalised && low < 0.0 {
                 continue; // nothing is proved about it, and it need not converge
             }
@@ -251,8 +264,7 @@ fn ties_share_the_gradient_of_a_norm() {
     problem.f = vec![0.5; 8];
     let cpu = Cpu::<f64>::new(1).unwrap();
     let graph = Adjacency::new(&cpu, problem.csr()).unwrap();
-    for norm in [GraphNorm::Rows, GraphNorm::Columns] {
-        let map = GraphMap { normalisation: Some(norm), ..all_maps()[7] };
+    for map in [all_maps()[7], all_maps()[8]] {
         let mut propagation = Propagation::new(&cpu, &map, &graph.edges(), 2).unwrap();
         let f = problem.matrix(&problem.f);
         propagation.unroll(&graph.edges(), &f, 3).unwrap();
@@ -267,7 +279,7 @@ fn ties_share_the_gradient_of_a_norm() {
 #[test]
 fn conjugate_gradients_solve_linear_propagation_exactly() {
     let problem = random_problem(3, 300, 7, -1.0);
-    let map = GraphMap { shift: 0.3, ..all_maps()[0] };
+    let map = shifted(all_maps()[0], 0.3);
     let wanted = problem.rest(&map, vec![0.0; 2100]);
     let cpu = Cpu::<f32>::new(2).unwrap();
     let graph = Adjacency::new(&cpu, problem.csr()).unwrap();
@@ -437,10 +449,14 @@ fn odd_graphs_are_right_or_refused() {
     assert!(matches!(Adjacency::new(&cpu, nan), Err(EngineError::NotFinite { index: 0, .. })));
     let mut small = NodeMatrix::zeros(1, 1);
     assert!(propagation.solve(&graph.edges(), &f, &Solver::Picard, &stop, &mut small).is_err());
-    assert!(Propagation::new(&cpu, &GraphMap { teleport: 1.0, ..map }, &graph.edges(), 1).is_err());
-    assert!(
-        Propagation::new(&cpu, &GraphMap { activation: Activation::Relu, ..map }, &graph.edges(), 1).is_err()
-    );
+    let relu = Map::of_form(Form::Graph { teleport: 0.1 }, Activation::Relu, 0.0).unwrap();
+    assert!(GraphMap::new(relu).unwrap_err().to_string().contains("identity and tanh"));
+    let long =
+        relu.with(&Overrides { activation: Some(Activation::Tanh), ..Overrides::default() }, Layout::Graph);
+    let long = long.unwrap().normalised(PNorm::Finite(2.0), Groups::GraphRows).unwrap();
+    assert!(GraphMap::new(long).unwrap_err().to_string().contains("largest entry"));
+    let projected = map.equation().projected(Groups::GraphRows, 1.0).unwrap();
+    assert!(GraphMap::new(projected).unwrap_err().to_string().contains("project"));
     assert!(Propagation::<f64>::new(&cpu, &map, &graph.edges(), 0).is_err());
 }
 

@@ -18,7 +18,7 @@ use crate::cpu::packed::{Packed, check_finite, check_len};
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::vector::add_scaled;
 use crate::ode::{Integrate, OdeOutcome, OdeReport, OdeTolerance};
-use crate::{Activation, EngineError, Form, Injection, Map, Operator, Result};
+use crate::{Activation, EngineError, Map, Operator, Result};
 
 /// The first step that is tried.
 const FIRST_STEP: f64 = 0.1;
@@ -420,17 +420,8 @@ impl<T: SimdReal> OdePlan<T> {
         if batch == 0 {
             return Err(EngineError::Invalid("a plan for a batch of zero samples".into()));
         }
-        let map = Map {
-            operator,
-            form: Form::Single,
-            activation,
-            injection: Injection::Outer,
-            base: 0.0,
-            power: 1.0,
-            shift: 0.0,
-            normalisation: None,
-        };
-        let packed = Packed::new(cpu.isa(), &map)?;
+        let equation = subdeq_map::Map::single(activation, 0.0)?;
+        let packed = Packed::new(cpu.isa(), &Map::new(operator, equation)?);
         let block = match operator {
             Operator::Dense { .. } => DENSE_BLOCK.min(batch),
             Operator::Conv { .. } => 1,

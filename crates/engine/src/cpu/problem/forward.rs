@@ -13,7 +13,8 @@ use crate::cpu::normalise::{Grouping, normalise};
 use crate::cpu::packed::Packed;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::FixedPointStep;
-use crate::{Form, Map, Measure};
+use crate::map::Formula;
+use crate::{Map, Measure};
 
 /// Memory of the forward problem; one per thread.
 pub(crate) struct ForwardScratch<T: SimdReal> {
@@ -122,13 +123,13 @@ impl<T: SimdReal> Vectorised<T> for Row<'_, T> {
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) -> Distance {
         let Self { map, measure, .. } = self;
-        let one_pass = map.form == Form::Single && is_plain(map) && map.normalisation.is_none();
+        let one_pass = map.formula == Formula::Single && is_plain(map) && map.norm.is_none();
         if one_pass && Squares::<V>::make(measure) {
             return activate_and_measure::<V>(map, self.u, self.y.first, self.z, self.out);
         }
         forward_row::<V>(self.map, self.u, self.w, self.y, self.out);
         // A normalised state is measured when it is complete.
-        if self.map.normalisation.is_some() {
+        if self.map.norm.is_some() {
             Distance::EMPTY
         } else {
             distance_row::<V>(self.measure, self.z, self.out)

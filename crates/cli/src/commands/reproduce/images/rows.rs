@@ -40,15 +40,15 @@ pub const SOUND: [Sound; 15] = [
 /// The core of a row.
 pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
     use Activation::{LeakyRelu, Relu, Tanh};
-    let (base, architecture): (&str, Architecture) = match name {
-        "split-sign-tanh" => ("split-sign", SplitSign::new(Tanh, 1.603).into()),
-        "monotone-m0.1" => ("monotone", Monotone::new(Relu).shifted(0.1).into()),
-        "monotone-m0.5" => ("monotone", Monotone::new(Relu).shifted(0.5).into()),
-        "monotone-m1" => ("monotone", Monotone::new(Relu).shifted(1.0).into()),
-        "monotone-leaky" => ("monotone", Monotone::new(LeakyRelu { slope: 0.01 }).into()),
+    let (base, architecture): (&str, subdeq::Result<Architecture>) = match name {
+        "split-sign-tanh" => ("split-sign", SplitSign::new(Tanh, 1.603).try_into()),
+        "monotone-m0.1" => ("monotone", Monotone::new(Relu).shifted(0.1).try_into()),
+        "monotone-m0.5" => ("monotone", Monotone::new(Relu).shifted(0.5).try_into()),
+        "monotone-m1" => ("monotone", Monotone::new(Relu).shifted(1.0).try_into()),
+        "monotone-leaky" => ("monotone", Monotone::new(LeakyRelu { slope: 0.01 }).try_into()),
         _ => return Core::named(name, layout).map_err(Failure::usage),
     };
-    let named = Architecture { name: name.into(), ..architecture };
+    let named = architecture.map_err(Failure::usage)?.renamed(name);
     match Core::named(base, layout).map_err(Failure::usage)? {
         Core::Equilibrium { solver, stopping, adjoint, .. } => {
             Ok(Core::Equilibrium { architecture: named, solver, stopping, adjoint })

@@ -1,0 +1,75 @@
+//! The map that a command line names, and the weights it takes from a file: one meaning for every command.
+
+use subdeq::subdeq_map::{Layout, Map, Overrides, Padding, WeightClass};
+
+use crate::failure::Failure;
+use crate::weights::{Array, position};
+
+/// What replaces the constants of a named map.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct MapOptions {
+    /// Replaces the map's activation.
+    #[arg(long)]
+    activation: Option<String>,
+    /// Replaces the map's shift.
+    #[arg(long, allow_negative_numbers = true)]
+    shift: Option<f64>,
+    /// Replaces the map's power.
+    #[arg(long, allow_negative_numbers = true)]
+    power: Option<f64>,
+    /// Normalise by this p-norm: 1 to inf.
+    #[arg(long)]
+    norm: Option<String>,
+}
+
+impl MapOptions {
+    /// The map of that name with the options applied.
+    pub fn map(&self, name: &str, teleport: Option<f64>, layout: Layout) -> Result<Map, Failure> {
+        let overrides = Overrides {
+            activation: self.activation.as_deref().map(str::parse).transpose().map_err(Failure::usage)?,
+            shift: self.shift,
+            power: self.power,
+            norm: self.norm.as_deref().map(str::parse).transpose().map_err(Failure::usage)?,
+            teleport,
+        };
+        Map::named(name, layout).and_then(|map| map.with(&overrides, layout)).map_err(Failure::usage)
+    }
+}
+
+/// What lies beyond the border of a map's images: where it is monotone, they are tori, as in the layers.
+pub fn padding(map: &Map) -> Padding {
+    if map.is_monotone() { Padding::Circular } else { Padding::Zero }
+}
+
+/// The weights that a map takes from a file.
+pub struct Taken {
+    /// The numbers.
+    pub data: Vec<f64>,
+    /// Where they come from: `FILE`, or `|W| of FILE`.
+    pub words: String,
+    /// Whether they are not what the file holds.
+    pub changed: bool,
+}
+
+/// Maps for nonnegative weights are maps of `|W|`. Rows must have one sign where the map says so: the entry at fault is named.
+pub fn take(name: &str, map: &Map, source: &str, weights: Array) -> Result<Taken, Failure> {
+    let Array { shape, mut data } = weights;
+    if map.weights() == WeightClass::Nonnegative && data.iter().any(|&w| w < 0.0) {
+        data.iter_mut().for_each(|w| *w = w.abs());
+        return Ok(Taken { data, words: format!("|W| of {source}"), changed: true });
+    }
+    if map.weights() == WeightClass::RowSigned {
+        let row_length = data.len() / shape[0];
+        for (i, row) in data.chunks(row_length).enumerate() {
+            let sign = row.iter().find(|&&w| w != 0.0).map_or(0.0, |w| w.signum());
+            if let Some(j) = row.iter().position(|&w| w * sign < 0.0) {
+                let place = position(&shape, i * row_length + j);
+                return Err(Failure::other(format!(
+                    "{source}: `{name}` takes rows of one sign, but entry {place:?} is {}",
+                    row[j]
+                )));
+            }
+        }
+    }
+    Ok(Taken { data, words: source.to_owned(), changed: false })
+}

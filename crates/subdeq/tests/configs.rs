@@ -1,0 +1,105 @@
+//! Stored configs keep their meaning: what was written years ago reads, and writes back, as it is.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use serde_json::{Value, json};
+use subdeq::map::Architecture;
+use subdeq::model::Classifier;
+use subdeq::train::{TensorFile, TrainConfig, load_model};
+use subdeq::{Cpu, Scope, Verdict};
+
+/// Every value that stands under the key `config`.
+fn configs(value: &Value, found: &mut Vec<Value>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| configs(item, found)),
+        Value::Object(fields) => {
+            for (key, item) in fields {
+                if key == "config" { found.push(item.clone()) } else { configs(item, found) }
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_stored_config_reads_and_writes_back() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(&results).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            configs(&serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap(), &mut found);
+        }
+    }
+    assert!(found.len() > 50, "the ledgers hold {} configs only", found.len());
+    for stored in found {
+        let config: TrainConfig =
+            serde_json::from_value(stored.clone()).unwrap_or_else(|error| panic!("{error}: {stored}"));
+        assert_eq!(json!(config), stored);
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<TrainConfig>(&text).unwrap(), config);
+    }
+    let text = std::fs::read_to_string(results.join("mnist-conv-16/config.toml")).unwrap();
+    let stored: toml::Value = toml::from_str(&text).unwrap();
+    let config: TrainConfig = toml::from_str(&text).unwrap();
+    assert_eq!(toml::Value::try_from(&config).unwrap(), stored);
+}
+
+/// A split-sign layer whose config asks for a power: it once trained, and was proven about another equation.
+#[test]
+fn a_config_of_another_equation_is_refused() {
+    let text = r#"
+        name = "split-sign"
+        form = "SplitSign"
+        activation = "Softsign"
+        injection = "Outer"
+        base = 1.2
+        power = 0.5
+        shift = 0.0
+        tie = 0.0
+        parametrisation = { name = "split" }
+    "#;
+    let error = toml::from_str::<Architecture>(text).unwrap_err().to_string();
+    assert!(error.contains("power = 0.5") && error.contains("write power = 1.0"), "{error}");
+    let mended = text.replace("base = 1.2", "base = 0.0").replace("power = 0.5", "power = 1.0");
+    let mended = mended.replace("shift = 0.0", "shift = 1.2");
+    let architecture: Architecture = toml::from_str(&mended).unwrap();
+    assert_eq!(architecture, Architecture::named("split-sign", subdeq::Layout::Dense).unwrap());
+}
+
+/// A model that an older program certified, in that program's words, is certified again when it is read.
+#[test]
+fn certificates_of_older_programs_are_made_anew() {
+    let device = Arc::new(Cpu::<f32>::new(1).unwrap());
+    let ledger = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/mnist-dense.json");
+    let mut found = Vec::new();
+    configs(&serde_json::from_slice(&std::fs::read(ledger).unwrap()).unwrap(), &mut found);
+    let name = |config: &Value| config["model"]["core"]["architecture"]["name"].clone();
+    let stored = found.into_iter().find(|config| name(config) == "split-sign").unwrap();
+    let config: TrainConfig = serde_json::from_value(stored.clone()).unwrap();
+    let rng = &mut rand_chacha::ChaCha8Rng::seed_from_u64(0);
+    let tensors = Classifier::new(device.clone(), config.model, rng).unwrap().state().unwrap();
+    let old = json!({
+        "map": {
+            "name": "split-sign", "form": "split-sign", "activation": "Softsign", "shift": 1.2, "power": 1.0,
+            "injection": "Outer", "absolute_weights": false, "requires": null, "normalisation": null,
+        },
+        "scope": { "kind": "all-inputs" },
+        "verdict": {
+            "kind": "proven", "theorem": "split-sign", "factor": 0.1, "metric": { "name": "thompson" },
+            "picard_converges": true,
+            "evidence": { "kind": "by-form", "signs": "mixed", "weight_norm": null },
+        },
+    });
+    let note = json!({ "config": stored, "selected": [1, 2.5], "certificate": old });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    TensorFile { note, tensors }.write(&path).unwrap();
+    let (mut model, note) = load_model(&device, &path).unwrap();
+    let certificate = note.certificate.unwrap();
+    let layer = model.equilibrium().unwrap();
+    assert_eq!((&certificate.scope, certificate.map), (&Scope::NonnegativeInputs, layer.map().equation()));
+    assert!(matches!(certificate.verdict, Verdict::Proven { factor: Some(factor), .. } if factor > 0.5));
+}
