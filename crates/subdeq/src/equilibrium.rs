@@ -710,6 +710,15 @@ impl<T: Real, D: Network<T>> Equilibrium<T, D> {
         certified.map_err(|error| Error::invalid(error.to_string()))
     }
 
+    /// Whether a certificate, from a file for example, is about this layer's equation and holds for its weights.
+    ///
+    /// # Errors
+    /// Parameters that are not finite.
+    pub fn confirms(&mut self, certificate: &Certificate) -> Result<bool> {
+        let (operator, _) = self.operators()?;
+        Ok(certificate.map == self.map.equation() && certificate.recheck(&operator).is_ok())
+    }
+
     /// Whether [`Equilibrium::prove`] takes less time than a few batches: dense layers of moderate width, and
     /// convolutions whose form alone is the proof.
     pub fn proves_quickly(&self) -> bool {

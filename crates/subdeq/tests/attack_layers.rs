@@ -9,5 +9,8 @@ fn layers_claim_nothing_about_another_equation() {
     assert!(report.violations.is_empty(), "{:#?}", report.violations);
     // It says something only if there was something to attack.
     assert!(report.refused > 500 && report.built > 2000 && report.compared > 2000, "{report:?}");
-    assert!(report.proven > 1000 && report.refuted > 20 && report.solves > 3000 && report.bounds > 500, "{report:?}");
+    assert!(
+        report.proven > 1000 && report.refuted > 20 && report.solves > 3000 && report.bounds > 500,
+        "{report:?}"
+    );
 }

@@ -102,4 +102,14 @@ fn certificates_of_older_programs_are_made_anew() {
     let layer = model.equilibrium().unwrap();
     assert_eq!((&certificate.scope, certificate.map), (&Scope::NonnegativeInputs, layer.map().equation()));
     assert!(matches!(certificate.verdict, Verdict::Proven { factor: Some(factor), .. } if factor > 0.5));
+    // A forged one in this program's words is not believed either.
+    let mut forged = certificate.clone();
+    if let Verdict::Proven { factor, .. } = &mut forged.verdict {
+        *factor = Some(0.1);
+    }
+    assert!(layer.confirms(&certificate).unwrap() && !layer.confirms(&forged).unwrap());
+    let TensorFile { note, tensors } = TensorFile::<Value>::read(&path).unwrap();
+    let note = json!({ "config": note["config"], "selected": [1, 2.5], "certificate": forged });
+    TensorFile { note, tensors }.write(&path).unwrap();
+    assert_eq!(load_model(&device, &path).unwrap().1.certificate, Some(certificate));
 }

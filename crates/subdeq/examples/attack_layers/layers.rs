@@ -69,12 +69,17 @@ fn configuration(rng: &mut ChaCha8Rng) -> String {
         8 => ("{\"PowerRatio\":{\"p\":0.45,\"e\":0.5}}", "split"),
         9 => ("\"Gains\"", "split-gains"),
         _ => (
-            pick(rng, &["\"Single\"", "\"SplitSign\"", "\"Gains\"", "{\"PowerRatio\":{\"p\":0.6,\"e\":0.1}}"]),
+            pick(
+                rng,
+                &["\"Single\"", "\"SplitSign\"", "\"Gains\"", "{\"PowerRatio\":{\"p\":0.6,\"e\":0.1}}"],
+            ),
             pick(rng, &["free", "absolute", "split", "split-gains", "row-signed"]),
         ),
     };
     let parametrisation = match parametrisation.split_once('"') {
-        Some((name, _)) => format!("{{\"name\":\"{name}\",\"margin\":{}}}", pick(rng, &["0.1", "0.02", "1.0"])),
+        Some((name, _)) => {
+            format!("{{\"name\":\"{name}\",\"margin\":{}}}", pick(rng, &["0.1", "0.02", "1.0"]))
+        }
         None => format!("{{\"name\":\"{parametrisation}\"}}"),
     };
     let activation = if form.contains("Rational") {
@@ -112,8 +117,15 @@ fn configuration(rng: &mut ChaCha8Rng) -> String {
     if odd {
         (base, shift) = (pick(rng, &shifts), pick(rng, &shifts));
     }
-    let norm = if rng.random_bool(0.2) { pick(rng, &["\"Inf\"", "{\"P\":2.0}", "{\"P\":1.0}"]) } else { "null" };
-    let tie = if form.contains("Gains") { "1.2" } else if odd { pick(rng, &["0.0", "1.0"]) } else { "0.0" };
+    let norm =
+        if rng.random_bool(0.2) { pick(rng, &["\"Inf\"", "{\"P\":2.0}", "{\"P\":1.0}"]) } else { "null" };
+    let tie = if form.contains("Gains") {
+        "1.2"
+    } else if odd {
+        pick(rng, &["0.0", "1.0"])
+    } else {
+        "0.0"
+    };
     format!(
         "{{\"name\":\"drawn\",\"form\":{form},\"activation\":{activation},\"injection\":\"{injection}\",\"base\":{base},\
          \"power\":{power},\"shift\":{shift},\"norm\":{norm},\"tie\":{tie},\"parametrisation\":{parametrisation}}}"
@@ -221,7 +233,9 @@ fn attack(cpu: &Arc<Cpu<f64>>, rng: &mut ChaCha8Rng, report: &mut Report) -> Str
                     let image = exact.apply(point, witness.y());
                     let off = image.map_or(f64::INFINITY, |image| distance(&image, point));
                     if off.is_nan() || off > 1e-6 * (1.0 + largest(point)) {
-                        report.violations.push(format!("{point:?} is no fixed point: off by {off}; {certificate}"));
+                        report
+                            .violations
+                            .push(format!("{point:?} is no fixed point: off by {off}; {certificate}"));
                     }
                 }
             }
@@ -305,8 +319,14 @@ fn solve(
         let z = reordered(&exact.shape, &solution.z, false);
         let image = exact.apply(&z, y);
         let residual = image.map_or(f64::INFINITY, |image| distance(&image, &z));
-        if starts.is_some() && !converged && factor.is_some_and(|c| c < 0.9) && residual > 1e-8 * (1.0 + largest(&z)) {
-            report.violations.push(format!("plain iteration from {start:?} does not converge: {residual}; {certificate}"));
+        if starts.is_some()
+            && !converged
+            && factor.is_some_and(|c| c < 0.9)
+            && residual > 1e-8 * (1.0 + largest(&z))
+        {
+            report
+                .violations
+                .push(format!("plain iteration from {start:?} does not converge: {residual}; {certificate}"));
         }
         let counts = *states == States::Reals || z.iter().all(|z| *z > 0.0);
         if !converged || !counts || residual > 1e-9 * (1.0 + largest(&z)) {
@@ -336,6 +356,8 @@ fn solve(
         BoundMetric::TwoNorm => pairs().map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt(),
     };
     if true_distance > bound.value * (1.0 + 1e-6) + 1e-8 {
-        report.violations.push(format!("a bound of {bound:?} at a distance of {true_distance}; {certificate}"));
+        report
+            .violations
+            .push(format!("a bound of {bound:?} at a distance of {true_distance}; {certificate}"));
     }
 }

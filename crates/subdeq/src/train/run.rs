@@ -105,10 +105,13 @@ pub fn load_model<D: Network<f32>>(device: &Arc<D>, path: &Path) -> Result<(Clas
     let TensorFile { mut note, tensors } = TensorFile::<ModelNote>::read(path)?;
     let mut model = build(device, &note.config, &tensors)?;
     if let Some(layer) = model.equilibrium() {
-        let (map, scope) = (layer.map().equation(), layer.scope());
-        // Only what is about the very equation and inputs of this model is taken over.
-        if note.certificate.as_ref().is_none_or(|known| known.map != map || known.scope != scope) {
-            note.certificate = Some(layer.certify(scope)?);
+        // Only what holds for the very equation, weights and inputs of this model is taken over.
+        let known = match &note.certificate {
+            Some(known) => known.scope == layer.scope() && layer.confirms(known)?,
+            None => false,
+        };
+        if !known {
+            note.certificate = Some(layer.certify(layer.scope())?);
         }
     }
     Ok((model, note))
