@@ -35,7 +35,10 @@ pub(crate) fn prove(map: &Map, weights: &Operator, y: &[Interval]) -> Option<(f6
     Some((degree.get(), steps))
 }
 
-/// A box that holds the image of every positive state, cut off at zero.
+/// States smaller than this are not told apart from what underflow may cost.
+const LEAST_STATE: f64 = 1e-250;
+
+/// A box that holds the image of every positive state; `None` unless all of it is positive, so that iteration stays among such states.
 fn image_of_the_orthant(map: &Map, y: &[Interval]) -> Option<Vec<Interval>> {
     let s = map.activation();
     let (least, most) = (s.enclose(Interval::point(0.0)), Interval::point(s.range().1));
@@ -45,10 +48,8 @@ fn image_of_the_orthant(map: &Map, y: &[Interval]) -> Option<Vec<Interval>> {
         Form::Rational { .. } => Interval::new(0.0, 1.0),
         _ => return None,
     };
-    let orthant = Interval::new(0.0, f64::INFINITY);
-    let start = y.iter().map(|&y| (values + Interval::point(map.shift()) + y).intersect(orthant));
-    let start: Vec<Interval> = start.collect::<Option<_>>()?;
-    start.iter().all(|z| z.is_bounded() && z.hi > 0.0).then_some(start)
+    let start: Vec<Interval> = y.iter().map(|&y| values + Interval::point(map.shift()) + y).collect();
+    start.iter().all(|z| z.is_bounded() && z.lo > LEAST_STATE).then_some(start)
 }
 
 /// `max_i (|J| z)_i / F_i` over the box with the image `f`.

@@ -196,6 +196,12 @@ fn forms_are_proved_on_boxes_where_the_form_alone_does_not_suffice() {
         assert!(forged.recheck(&w).is_err());
         assert!(certificate.recheck(&strong).is_err() || map.form() != Form::SplitSign);
     }
+    // Inputs that make some states negative leave the orthant, and with it the proof.
+    let divisive =
+        Map::of_form(Form::Divisive { q: 0.1 }, Activation::HardTanh { lo: 0.0, hi: 1.0 }, 1.2).unwrap();
+    let w = Operator::dense(2, vec![-10.08, 22.03, 22.03, -4.65]).unwrap();
+    let scope = Scope::Sample { y: vec![-1.3163, -1.0521] };
+    assert!(!Certifier::new().certify(&divisive, &w, &scope).unwrap().verdict.is_proven());
     // z_1 = 1.05 - tanh(8 z_2) and the same the other way round: three fixed points.
     let several = Map::split_sign(Activation::Tanh, 1.05).unwrap();
     let found = Certifier::new().certify(&several, &strong, &Scope::Sample { y: vec![0.0, 0.0] }).unwrap();

@@ -45,7 +45,9 @@ impl SplitForm<'_> {
         let values = Interval::new(low.next_down(), high.next_up()) + Interval::point(self.map.shift());
         ensure(values.is_bounded(), "the map is not bounded")?;
         ensure(s.is_increasing(), "the activation is not increasing")?;
-        Ok(self.y.iter().map(|&y| cut(values + y)).collect())
+        let start: Vec<Interval> = self.y.iter().map(|&y| values + y).collect();
+        ensure(start.iter().all(|z| z.lo > 0.0), "the map does not keep positive states positive")?;
+        Ok(start)
     }
 
     /// Values and bounds of `(|J| z)_i` over the box.
