@@ -60,7 +60,7 @@ impl Response {
         }
         let base = self.base(on);
         // Whatever the exponent: a power of a negative number is not one of these maps.
-        if !(base.lo > 0.0) {
+        if !(base.lo > LEAST_BASE) {
             return Interval::ALL;
         }
         Interval::point(self.power) * base.powf(self.power - 1.0) * slope
@@ -162,6 +162,9 @@ impl<'a> Layer<'a> {
         Some((lower, upper))
     }
 }
+
+/// A base of a power that is smaller is not told apart from zero.
+const LEAST_BASE: f64 = 1e-290;
 
 /// Slope bounds never fall below this: a zero would make the scaled tests divide by zero, a larger bound is still one.
 pub(crate) const LEAST_SLOPE: f64 = 1e-200;

@@ -83,7 +83,9 @@ fn altered_proofs(certificate: &Certificate, weights: &Operator, rng: &mut ChaCh
                 Scope::Sample { y } | Scope::InputSet { ymax: y } => y.iter().all(|y| y.abs() < 1e100),
                 _ => true,
             };
-            let tight = tame && weights.as_conv().is_none_or(|conv| conv.height() >= 3 && conv.width() >= 3);
+            let huge = weights.weights().iter().any(|w| w.abs() > 1e100);
+            let inner = weights.as_conv().is_none_or(|conv| conv.height() >= 3 && conv.width() >= 3);
+            let tight = tame && !huge && inner;
             if tight {
                 lies.push(("smaller factor", proven(theorem, Some(smaller), m(), states, starts, e())));
             }
