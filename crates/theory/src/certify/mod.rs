@@ -16,7 +16,9 @@ use self::proof::{Proof, splitting_proof, weighted_sup_proof};
 pub(crate) use self::secants::{SECANT_MARGIN, SECANT_REACH, WIDER_MARGINS};
 use self::secants::{secant_proof, secant_test};
 use crate::by_form::{self, WeightFacts};
-use crate::certificate::{Attempt, Certificate, Domain, Evidence, Metric, Scope, States, Theorem, Verdict};
+use crate::certificate::{
+    Attempt, Certificate, Domain, Evidence, Metric, Refutation, Scope, States, Theorem, Verdict,
+};
 use crate::closing::weighted_sup;
 use crate::ibp;
 use crate::interval::Interval;
@@ -79,6 +81,9 @@ pub enum CertifyError {
 
 /// By how much more a factor is stated that is not confirmed at once.
 const RESTATED: f64 = 1e-3;
+
+/// How much larger a ball around a fixed point is stated then.
+const WIDER_BALL: f64 = 100.0;
 
 /// How the reason of a verdict begins that was found but not confirmed. It is never seen in the tests, which count it as a failure.
 pub const NOT_CONFIRMED: &str = "a verdict was found, but the independent check does not confirm it";
@@ -268,15 +273,14 @@ impl Certifier {
     }
 }
 
-/// What the independent check refuses is not claimed. Where a factor hangs on the last digits of a long propagation, a somewhat
-/// larger one may be.
+/// What the independent check refuses is not claimed. Where a factor or the ball around a fixed point hangs on the last digits, a
+/// somewhat larger one may be.
 fn confirmed(mut certificate: Certificate, weights: &Operator) -> Certificate {
     let mut outcome = certificate.recheck(weights);
-    if outcome.is_err()
-        && let Verdict::Proven { factor: Some(factor), .. } = &mut certificate.verdict
-        && *factor * (1.0 + RESTATED) < 1.0
-    {
-        *factor *= 1.0 + RESTATED;
+    for _ in 0..2 {
+        if outcome.is_ok() || !restate(&mut certificate.verdict) {
+            break;
+        }
         outcome = certificate.recheck(weights);
     }
     if let Err(refused) = outcome {
@@ -285,6 +289,25 @@ fn confirmed(mut certificate: Certificate, weights: &Operator) -> Certificate {
         certificate.verdict = Verdict::Unproven { why, tried: vec![attempt] };
     }
     certificate
+}
+
+/// The same with a larger factor or larger balls; `false` where there is nothing to restate.
+fn restate(verdict: &mut Verdict) -> bool {
+    match verdict {
+        Verdict::Proven { factor: Some(factor), .. } if *factor * (1.0 + RESTATED) < 1.0 => {
+            *factor *= 1.0 + RESTATED;
+            true
+        }
+        Verdict::Refuted { witness: Refutation::FixedPoints { radii, .. } } => {
+            radii.iter_mut().for_each(|radius| *radius *= WIDER_BALL);
+            true
+        }
+        Verdict::Refuted { witness: Refutation::Index { radius, .. } } => {
+            *radius *= WIDER_BALL;
+            true
+        }
+        Verdict::Proven { .. } | Verdict::Unproven { .. } => false,
+    }
 }
 
 fn check_question(map: &Map, weights: &Operator, scope: &Scope) -> Result<(), CertifyError> {
