@@ -87,11 +87,10 @@ impl Map {
         let quotient = |above: f64, below: f64| {
             if below == 0.0 { undefined(format!("{above} / 0")) } else { Ok(above / below) }
         };
-        let (inner, outer) = match (self.form(), self.injection()) {
-            (Form::Graph { teleport }, Injection::Inner) => (teleport * y[i], 0.0),
-            (Form::Graph { teleport }, Injection::Outer) => (0.0, teleport * y[i]),
-            (_, Injection::Inner) => (y[i], 0.0),
-            (_, Injection::Outer) => (0.0, y[i]),
+        let injected = self.form().share() * y[i];
+        let (inner, outer) = match self.injection() {
+            Injection::Inner => (injected, 0.0),
+            Injection::Outer => (0.0, injected),
         };
         let core = match self.form() {
             Form::Single => s(excitation() - inhibition() + inner),

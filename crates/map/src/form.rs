@@ -46,6 +46,12 @@ pub enum Form {
 }
 
 impl Form {
+    /// What the injection is multiplied with: the teleport probability of a graph, else 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if let Form::Graph { teleport } = self { *teleport } else { 1.0 }
+    }
+
     /// Injections per state entry: 2 for the power ratio, else 1.
     #[must_use]
     pub fn injection_count(&self) -> usize {

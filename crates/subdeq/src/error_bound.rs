@@ -50,13 +50,6 @@ impl<'a> ErrorBounds<'a> {
         Ok(Self { certificate, exact, operator })
     }
 
-    /// Boxes around `W x` for `x` in the box.
-    fn product(&self, x: &[Interval]) -> Vec<Interval> {
-        let (lower, upper): (Vec<f64>, Vec<f64>) = x.iter().map(|x| (x.lo, x.hi)).unzip();
-        let (lower, upper) = self.operator.enclose(&lower, &upper);
-        lower.into_iter().zip(upper).map(|(lo, hi)| Interval::new(lo, hi)).collect()
-    }
-
     /// The bound for a state `z` of the injection `y` (both in the theory's order), if the certificate supports one.
     pub(crate) fn of(&self, z: &[f64], y: &[f64]) -> Option<ErrorBound> {
         let Verdict::Proven { factor, metric, states, evidence, .. } = &self.certificate.verdict else {
@@ -65,8 +58,11 @@ impl<'a> ErrorBounds<'a> {
         // Factors that hold in a box say nothing about states outside.
         let everywhere = match evidence {
             Evidence::Closing { domain, .. } => *domain == Domain::Everywhere,
-            Evidence::Secant { .. } | Evidence::NormalisedBox { .. } => false,
-            _ => true,
+            Evidence::Secant { .. } | Evidence::NormalisedBox { .. } | Evidence::FormBox { .. } => false,
+            Evidence::ByForm { .. }
+            | Evidence::RowGains { .. }
+            | Evidence::StrongDegree { .. }
+            | Evidence::Splitting { .. } => true,
         };
         let among = *states == States::Reals || z.iter().all(|&z| z > 0.0);
         if !(everywhere && among && self.certificate.scope.contains(y)) {
@@ -119,7 +115,7 @@ impl<'a> ErrorBounds<'a> {
         image: &[Interval],
     ) -> Option<ErrorBound> {
         let residual: Vec<Interval> = image.iter().zip(start).map(|(&f, &z)| f - z).collect();
-        let turned = scaled_norm(t, &self.product(&residual));
+        let turned = scaled_norm(t, &self.operator.image(&residual));
         let distance = ((turned / margin).next_up() + scaled_norm(t, &residual)).next_up();
         let value = (distance / extremes(t).0).next_up();
         value.is_finite().then_some(ErrorBound { metric: BoundMetric::TwoNorm, value })

@@ -349,8 +349,7 @@ impl Question<'_> {
 
 /// What inputs from `y_min` on add at least, where they are added.
 fn injected(map: &Map, y_min: f64) -> Interval {
-    let share = if let Form::Graph { teleport } = map.form() { teleport } else { 1.0 };
-    Interval::point(y_min) * Interval::point(share)
+    Interval::point(y_min) * Interval::point(map.form().share())
 }
 
 /// All real states where the map sends every one of them to a positive one, for inputs from `y_min` on; else the positive ones.

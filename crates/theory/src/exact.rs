@@ -68,7 +68,7 @@ impl<'a> ExactMap<'a> {
                     return None;
                 }
                 let logs: Vec<Interval> = z.iter().map(|z| z.ln()).collect();
-                let powers = product(self.w, &logs).into_iter().map(Interval::exp);
+                let powers = self.w.image(&logs).into_iter().map(Interval::exp);
                 powers
                     .zip(y)
                     .map(|(u, &y)| Some(self.power(self.map.activation().enclose(u))? + y))
@@ -76,15 +76,14 @@ impl<'a> ExactMap<'a> {
             }
             (Form::Gains, Some(gains)) => self.gains(gains, z, y)?,
             (_, Some([plus, minus])) => {
-                let (up, down) = (product(plus, z), product(minus, z));
+                let (up, down) = (plus.image(z), minus.image(z));
                 (0..z.len()).map(|i| self.split_entry(up[i], down[i], y, i)).collect::<Option<_>>()?
             }
             (form, None) => {
-                let (kept, share) = match form {
-                    Form::Graph { teleport } => {
-                        (Interval::point(1.0) - Interval::point(teleport), Interval::point(teleport))
-                    }
-                    _ => (Interval::point(1.0), Interval::point(1.0)),
+                let share = Interval::point(form.share());
+                let kept = match form {
+                    Form::Graph { .. } => Interval::point(1.0) - share,
+                    _ => Interval::point(1.0),
                 };
                 let scale = |u: Interval| if kept == Interval::point(1.0) { u } else { kept * u };
                 let entry = |(u, &y): (Interval, &Interval)| {
@@ -108,10 +107,10 @@ impl<'a> ExactMap<'a> {
 
     /// What the weights make of the state.
     fn preactivations(&self, z: &[Interval]) -> Vec<Interval> {
-        let Form::Tied { margin, skew } = self.map.form() else { return product(self.w, z) };
+        let Form::Tied { margin, skew } = self.map.form() else { return self.w.image(z) };
         let back = self.w.transposed();
-        let forth = product(self.w, z);
-        let (gram, back) = (product(&back, &forth), product(&back, z));
+        let forth = self.w.image(z);
+        let (gram, back) = (back.image(&forth), back.image(z));
         let (kept, skew) = (Interval::point(1.0) - Interval::point(margin), Interval::point(skew));
         (0..z.len()).map(|i| kept * z[i] - gram[i] + skew * (forth[i] - back[i])).collect()
     }
@@ -150,18 +149,17 @@ impl<'a> ExactMap<'a> {
             u.into_iter().map(|u| self.map.activation().enclose(u)).collect()
         };
         let (excited, inhibited) = match &self.hidden {
-            Some([p, n]) => (s(product(p, z)), s(product(n, z))),
+            Some([p, n]) => (s(p.image(z)), s(n.image(z))),
             None => (s(z.to_vec()), s(z.to_vec())),
         };
-        let (up, down) = (product(a, &excited), product(b, &inhibited));
-        let sums = product(b, &vec![Interval::point(1.0); z.len()]);
+        let (up, down) = (a.image(&excited), b.image(&inhibited));
+        let sums = b.image(&vec![Interval::point(1.0); z.len()]);
         let (tie, shift) = (Interval::point(self.map.tie()), Interval::point(self.map.shift()));
         Some((0..z.len()).map(|i| up[i] - down[i] + tie * sums[i] + shift + y[i]).collect())
     }
 
     /// Projects each group onto the ball.
     fn project(&self, radius: f64, f: &mut [Interval]) {
-        let one = Interval::point(1.0);
         for group in &self.groups {
             let size = group.iter().fold(Interval::point(0.0), |sum, &i| sum + f[i].square()).sqrt();
             if size.hi <= radius {
@@ -170,9 +168,7 @@ impl<'a> ExactMap<'a> {
             // r / max(r, size), which is at most one.
             let size = Interval::new(size.lo.max(radius), size.hi);
             let scale = Interval::point(radius) / size;
-            let scale = Interval::new(scale.lo.max(0.0), scale.hi.min(1.0))
-                .intersect(one.hull(scale))
-                .unwrap_or(scale);
+            let scale = Interval::new(scale.lo.max(0.0), scale.hi.min(1.0));
             group.iter().for_each(|&i| f[i] = f[i] * scale);
         }
     }
@@ -192,13 +188,6 @@ impl<'a> ExactMap<'a> {
         }
         Some(())
     }
-}
-
-/// `W x` over the box.
-fn product(w: &Operator, x: &[Interval]) -> Vec<Interval> {
-    let (lower, upper): (Vec<f64>, Vec<f64>) = x.iter().map(|x| (x.lo, x.hi)).unzip();
-    let (lower, upper) = w.enclose(&lower, &upper);
-    lower.into_iter().zip(upper).map(|(lo, hi)| Interval::new(lo, hi)).collect()
 }
 
 /// A quotient by what is certainly positive.

@@ -62,12 +62,16 @@ fn degree(map: &Map, weights: &Operator, state: &[Interval], f: &[Interval]) -> 
     let scaled_slope = |u: Interval| Upper::new((u * s.slopes(u)).magnitude());
     let part = |sign: f64| -> Option<Vec<Interval>> {
         let part = weights.clone().try_map(|w| (sign * w).max(0.0)).ok()?;
-        let (lower, upper): (Vec<f64>, Vec<f64>) = state.iter().map(|z| (z.lo, z.hi)).unzip();
-        let (lower, upper) = part.enclose(&lower, &upper);
-        Some(lower.into_iter().zip(upper).map(|(lo, hi)| Interval::new(lo.max(0.0), hi)).collect())
+        let nonnegative = |u: Interval| Interval::new(u.lo.max(0.0), u.hi);
+        Some(part.image(state).into_iter().map(nonnegative).collect())
     };
     let (excitation, inhibition) = (part(1.0)?, part(-1.0)?);
-    let row_sums = if map.form() == Form::Monomial { weights.row_sums() } else { Vec::new() };
+    let (powers, row_sums) = if map.form() == Form::Monomial {
+        let logs: Vec<Interval> = state.iter().map(|z| z.ln()).collect();
+        (weights.image(&logs).into_iter().map(Interval::exp).collect(), weights.row_sums())
+    } else {
+        (Vec::new(), Vec::new())
+    };
     let mut largest = Upper::ZERO;
     for i in 0..state.len() {
         let (u, w) = (excitation[i], inhibition[i]);
@@ -83,14 +87,7 @@ fn degree(map: &Map, weights: &Operator, state: &[Interval], f: &[Interval]) -> 
                 let twice = Interval::point(q) + Interval::point(2.0) * w;
                 Upper::new((u / below * (twice / below)).hi)
             }
-            Form::Monomial => {
-                let logs = state.iter().map(|z| z.ln()).collect::<Vec<_>>();
-                let product = weights
-                    .row(i)
-                    .iter()
-                    .fold(Interval::point(0.0), |sum, &(j, w)| sum + Interval::point(w) * logs[j]);
-                scaled_slope(product.exp()) * Upper::new(row_sums[i])
-            }
+            Form::Monomial => scaled_slope(powers[i]) * Upper::new(row_sums[i]),
             _ => return None,
         };
         largest = largest.max(numerator.over(f[i].lo));

@@ -72,10 +72,8 @@ impl<'a> Model<'a> {
 
     /// `F` and its preactivations over a box; `None` where `F` is not certainly defined and bounded.
     fn unnormalised(&self, on: &[Interval]) -> Option<(Vec<Interval>, Vec<Interval>)> {
-        let (lower, upper): (Vec<f64>, Vec<f64>) = on.iter().map(|x| (x.lo, x.hi)).unzip();
-        let (u_lower, u_upper) = self.layer.operator.enclose(&lower, &upper);
-        let u: Vec<Interval> =
-            (0..on.len()).map(|i| Interval::new(u_lower[i], u_upper[i]) + self.layer.inner.at(i)).collect();
+        let products = self.layer.operator.image(on).into_iter().enumerate();
+        let u: Vec<Interval> = products.map(|(i, product)| product + self.layer.inner.at(i)).collect();
         let f: Vec<Interval> =
             (0..on.len()).map(|i| self.layer.response.enclose(u[i]) + self.layer.outer.at(i)).collect();
         f.iter().all(|f| f.is_bounded()).then_some((f, u))

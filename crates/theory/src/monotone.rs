@@ -53,7 +53,7 @@ impl Splitting {
     /// let w = Operator::dense(2, vec![-3.0, 8.0, -8.0, 0.5])?;
     /// let splitting = Splitting::certify(&w, Activation::Relu, 0.4).expect("sym(W) <= 0.5 I");
     /// assert!((splitting.margin - 0.5).abs() < 1e-4 && splitting.factor < 1.0 && splitting.weights.is_empty());
-    /// // sym(W) has the eigenvalue 1.45, but only because the second unit is counted in another unit of measure.
+    /// // sym(W) has the eigenvalue 1.55, but only because the second unit is counted in another unit of measure.
     /// let uneven = Operator::dense(2, vec![-0.5, 4.0, 0.1, -0.5])?;
     /// let splitting = Splitting::certify(&uneven, Activation::Relu, 0.0).expect("monotone once scaled");
     /// assert!(!splitting.weights.is_empty());

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use subdeq_map::{Conv, Graph, Operator, Padding};
 
 use crate::bound::Upper;
+use crate::interval::Interval;
 use crate::round::{centre_radius, dot, dot_abs, dot_and_abs, gamma, sum_upper, tiny, vectorised};
 
 /// Products with an operator.
@@ -32,6 +33,14 @@ pub trait Products {
     /// `W+ l - W- h` rounded down and `W+ h - W- l` rounded up: the range of `Wx` over the box, entry by entry.
     #[must_use]
     fn enclose(&self, lower: &[f64], upper: &[f64]) -> (Vec<f64>, Vec<f64>);
+
+    /// The same for a box of intervals.
+    #[must_use]
+    fn image(&self, on: &[Interval]) -> Vec<Interval> {
+        let (lower, upper): (Vec<f64>, Vec<f64>) = on.iter().map(|x| (x.lo, x.hi)).unzip();
+        let (lower, upper) = self.enclose(&lower, &upper);
+        lower.into_iter().zip(upper).map(|(lo, hi)| Interval::new(lo, hi)).collect()
+    }
 }
 
 impl Products for Operator {

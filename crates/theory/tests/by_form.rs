@@ -181,7 +181,7 @@ fn maps_by_name() {
     let bad =
         |overrides: Overrides| named("subdeq-tanh").with(&overrides, Layout::Dense).unwrap_err().to_string();
     assert!(bad(Overrides { power: Some(-1.0), ..Overrides::default() }).contains("not -1"));
-    assert!(bad(Overrides { shift: Some(f64::NAN), ..Overrides::default() }).contains("finite"));
+    assert!(bad(Overrides { shift: Some(f64::NAN), ..Overrides::default() }).contains("NaN"));
     assert!("0.5".parse::<PNorm>().is_err() && "inf".parse::<PNorm>() == Ok(PNorm::Inf));
     assert_eq!(named("power-ratio").form(), Form::PowerRatio { p: 0.49, e: 1.0 });
 }

@@ -62,7 +62,7 @@ fn pick<'a, T: ?Sized>(rng: &mut ChaCha8Rng, of: &[&'a T]) -> &'a T {
 fn configuration(rng: &mut ChaCha8Rng) -> String {
     let (form, parametrisation) = match rng.random_range(0..12) {
         0..=3 => ("\"Single\"", pick(rng, &["free", "absolute", "row-signed"])),
-        4 => ("\"Single\"", "monotone-shifted\",\"margin\":0.1,\"x\":\""),
+        4 => ("\"Single\"", "monotone-shifted"),
         5 => ("\"SplitSign\"", "split"),
         6 => ("{\"Divisive\":{\"q\":0.7}}", "split"),
         7 => ("{\"Rational\":{\"q\":1.0}}", "split"),
@@ -76,11 +76,11 @@ fn configuration(rng: &mut ChaCha8Rng) -> String {
             pick(rng, &["free", "absolute", "split", "split-gains", "row-signed"]),
         ),
     };
-    let parametrisation = match parametrisation.split_once('"') {
-        Some((name, _)) => {
-            format!("{{\"name\":\"{name}\",\"margin\":{}}}", pick(rng, &["0.1", "0.02", "1.0"]))
-        }
-        None => format!("{{\"name\":\"{parametrisation}\"}}"),
+    let parametrisation = if parametrisation == "monotone-shifted" {
+        let margin = pick(rng, &["0.1", "0.02", "1.0"]);
+        format!("{{\"name\":\"{parametrisation}\",\"margin\":{margin}}}")
+    } else {
+        format!("{{\"name\":\"{parametrisation}\"}}")
     };
     let activation = if form.contains("Rational") {
         "\"Softsign\""
@@ -136,7 +136,8 @@ fn normal(rng: &mut ChaCha8Rng) -> f64 {
     (0..12).map(|_| rng.random_range(-0.5..0.5)).sum()
 }
 
-/// The weights of a layer as the exact evaluator takes them.
+/// The weights of a layer as the exact evaluator takes them, and below the order of its states: written again on purpose, since what
+/// the layer itself makes of them is what is attacked.
 fn operators(layer: &mut Equilibrium<f64, Cpu<f64>>) -> (Operator, Option<Operator>) {
     let shape = layer.map().operator();
     let arrays = layer.weights().expect("finite weights").to_vec();

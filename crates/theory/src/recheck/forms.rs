@@ -86,7 +86,6 @@ fn propagation(map: &Map, facts: &WeightFacts, factor: f64) -> Result<Conclusion
 
 /// The shift with the least that inputs add to it.
 fn least_shift(map: &Map, y_min: f64) -> Result<f64, Recheck> {
-    let share = if let Form::Graph { teleport } = map.form() { teleport } else { 1.0 };
     let outer = map.injection() == Injection::Outer && !matches!(map.form(), Form::PowerRatio { .. });
     if !outer || y_min == 0.0 {
         return Ok(map.shift());
@@ -95,7 +94,7 @@ fn least_shift(map: &Map, y_min: f64) -> Result<f64, Recheck> {
         ensure(y_min > 0.0, "a negative input outside a power")?;
         return Ok(map.shift());
     }
-    Ok((Interval::point(y_min) * Interval::point(share) + Interval::point(map.shift())).lo)
+    Ok((Interval::point(y_min) * Interval::point(map.form().share()) + Interval::point(map.shift())).lo)
 }
 
 struct ByForm<'a> {
@@ -140,8 +139,9 @@ impl ByForm<'_> {
             && match self.map.injection() {
                 Injection::Outer => self.map.power() != 1.0 && least + self.shift >= 0.0,
                 Injection::Inner => {
-                    let share = if let Form::Graph { teleport } = self.map.form() { teleport } else { 1.0 };
-                    scalar.activation.value(share * self.y_min) * (1.0 - 1e-14) + self.shift > 0.0
+                    let inside = Interval::point(self.map.form().share()) * Interval::point(self.y_min);
+                    let value = Interval::point(scalar.activation.value(inside.lo)).widened(16);
+                    (value + Interval::point(self.shift)).lo > 0.0
                 }
             };
         let on_slice = self.map.normalisation().is_some()
@@ -210,8 +210,7 @@ impl ByForm<'_> {
     }
 
     fn threshold_degree_at_most(&self, c: f64) -> bool {
-        let share = if let Form::Graph { teleport } = self.map.form() { teleport } else { 1.0 };
-        let theta = -(Interval::point(share) * Interval::point(self.y_min)).lo;
+        let theta = -(Interval::point(self.map.form().share()) * Interval::point(self.y_min)).lo;
         let found = match self.map.activation() {
             Activation::Tanh => tanh_above_threshold(self.map.shift(), theta),
             Activation::Sigmoid => {

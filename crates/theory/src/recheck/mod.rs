@@ -1,7 +1,7 @@
 //! A certificate checked again, from the weights and the numbers in it alone.
 //!
-//! Shared with the code that found the proof are only the scalar constants of the forms, the signs and row sums of the weights,
-//! and the basic interval type: products are taken end by end instead of with centres and radii, a proof by form is the
+//! Shared with the code that found the proof are only the scalar constants of the forms and where their maps are positive, the signs
+//! and row sums of the weights, exact scalings by powers of two, the approximate inverse, and the basic interval type: products are taken end by end instead of with centres and radii, a proof by form is the
 //! condition at the claimed factor instead of a search for the least one, definiteness is decided by a congruence instead
 //! of a factorisation, frequencies by real blocks of twice the size, secants by a different inequality.
 
