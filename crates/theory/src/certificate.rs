@@ -67,6 +67,22 @@ impl Scope {
         }
     }
 
+    /// The values that entry `i` of an input of the set may take.
+    pub(crate) fn entry(&self, i: usize) -> Interval {
+        match self {
+            Scope::AllInputs => Interval::ALL,
+            Scope::NonnegativeInputs => Interval::new(0.0, f64::INFINITY),
+            Scope::InputSet { ymax } => Interval::new(0.0, ymax[i]),
+            Scope::Sample { y } => Interval::point(y[i]),
+        }
+    }
+
+    /// All entries of the inputs of a bounded set.
+    pub(crate) fn entries(&self) -> Option<Vec<Interval>> {
+        let (Scope::Sample { y } | Scope::InputSet { ymax: y }) = self else { return None };
+        Some((0..y.len()).map(|i| self.entry(i)).collect())
+    }
+
     /// The least entry of any input of the set.
     pub(crate) fn least_entry(&self) -> f64 {
         match self {

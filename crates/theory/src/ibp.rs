@@ -60,14 +60,14 @@ mod tests {
     use subdeq_map::{Activation, Map, Operator};
 
     use super::*;
-    use crate::response::Inputs;
+    use crate::certificate::Scope;
 
     #[test]
     fn shrinks_to_the_fixed_point_of_a_mild_layer_and_stalls_around_several() {
         let map = Map::single(Activation::Tanh, 1.2).unwrap();
         let mild = Operator::dense(2, vec![0.3, -0.2, 0.1, 0.2]).unwrap();
-        let zero = [0.0; 2];
-        let layer = Layer::new(&map, &mild, Inputs::Exactly(&zero)).unwrap();
+        let zero = Scope::Sample { y: vec![0.0; 2] };
+        let layer = Layer::new(&map, &mild, &zero).unwrap();
         let found = propagate(&layer, MAX_STEPS, 0.0).unwrap();
         let mut z = vec![1.0; 2];
         for _ in 0..200 {
@@ -79,7 +79,7 @@ mod tests {
             assert!(lower <= z && z <= upper && upper - lower < 1e-10);
         }
         let several = Operator::dense(2, vec![2.0, -2.0, 0.0, 0.0]).unwrap();
-        let layer = Layer::new(&map, &several, Inputs::Exactly(&zero)).unwrap();
+        let layer = Layer::new(&map, &several, &zero).unwrap();
         let found = propagate(&layer, MAX_STEPS, 0.0).unwrap();
         assert!(found.lower[0] < 0.2425 && found.upper[0] > 2.1575);
     }
@@ -88,6 +88,6 @@ mod tests {
     fn an_unbounded_activation_has_no_box() {
         let map = Map::single(Activation::Relu, 1.2).unwrap();
         let w = Operator::dense(1, vec![0.5]).unwrap();
-        assert!(propagate(&Layer::new(&map, &w, Inputs::Nonnegative).unwrap(), 5, 0.0).is_none());
+        assert!(propagate(&Layer::new(&map, &w, &Scope::NonnegativeInputs).unwrap(), 5, 0.0).is_none());
     }
 }

@@ -159,17 +159,17 @@ mod tests {
     use subdeq_map::{Activation, Groups, Map, Operator};
 
     use super::*;
-    use crate::response::Inputs;
+    use crate::certificate::Scope;
 
     #[test]
     fn mild_signed_weights_are_proved_and_strong_ones_are_not() {
         let norm = Normalisation { p: PNorm::Inf, groups: Groups::WholeVector };
         let map = Map::single(Activation::Tanh, 1.603).unwrap().normalised(norm.p, norm.groups).unwrap();
-        let y = [0.0; 2];
+        let y = Scope::Sample { y: vec![0.0; 2] };
         let mut tried = Vec::new();
         let mut prove_scaled = |c: f64| {
             let w = Operator::dense(2, vec![c, -c, -c, c]).unwrap();
-            let layer = Layer::new(&map, &w, Inputs::Exactly(&y)).unwrap();
+            let layer = Layer::new(&map, &w, &y).unwrap();
             prove(&layer, norm, &mut tried).map(|(_, factor, _)| factor)
         };
         assert!(prove_scaled(0.2).is_some());

@@ -10,7 +10,7 @@ use crate::lu;
 use crate::model::Model;
 use crate::newton;
 use crate::operator::Products;
-use crate::response::{Inputs, Layer};
+use crate::response::Layer;
 
 /// Larger systems are not searched: each verification inverts a matrix.
 const LIMIT: usize = 200;
@@ -27,7 +27,8 @@ pub(crate) fn search(map: &Map, layer: &Layer<'_>, scope: &Scope) -> Option<Refu
         return None;
     }
     candidates(map, layer, scope).into_iter().find_map(|y| {
-        let layer = Layer::new(map, layer.operator, Inputs::Exactly(&y))?;
+        let sample = Scope::Sample { y: y.clone() };
+        let layer = Layer::new(map, layer.operator, &sample)?;
         let model = Model::new(&layer, map.normalisation(), LIMIT)?;
         search_input(&model, &y, States::of(map))
     })

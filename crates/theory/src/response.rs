@@ -86,51 +86,23 @@ pub(crate) struct Layer<'a> {
     pub(crate) outer: Inputs<'a>,
 }
 
-/// The values that one input entry may take.
+/// The inputs that are added in one place, if any are.
 #[derive(Clone, Copy)]
-pub(crate) enum Inputs<'a> {
-    /// No input here.
-    Zero,
-    /// Exactly these.
-    Exactly(&'a [f64]),
-    /// Anything from zero to these.
-    UpTo(&'a [f64]),
-    /// Anything from zero on.
-    Nonnegative,
-    /// Anything.
-    Real,
-}
-
-impl<'a> From<&'a Scope> for Inputs<'a> {
-    fn from(scope: &'a Scope) -> Inputs<'a> {
-        match scope {
-            Scope::AllInputs => Inputs::Real,
-            Scope::NonnegativeInputs => Inputs::Nonnegative,
-            Scope::InputSet { ymax } => Inputs::UpTo(ymax),
-            Scope::Sample { y } => Inputs::Exactly(y),
-        }
-    }
-}
+pub(crate) struct Inputs<'a>(Option<&'a Scope>);
 
 impl Inputs<'_> {
     pub(crate) fn at(self, i: usize) -> Interval {
-        match self {
-            Inputs::Zero => Interval::point(0.0),
-            Inputs::Exactly(y) => Interval::point(y[i]),
-            Inputs::UpTo(y) => Interval::new(0.0, y[i].max(0.0)),
-            Inputs::Nonnegative => Interval::new(0.0, f64::INFINITY),
-            Inputs::Real => Interval::ALL,
-        }
+        self.0.map_or(Interval::point(0.0), |scope| scope.entry(i))
     }
 }
 
 impl<'a> Layer<'a> {
     /// The layer of a map, or `None` where its form is not `phi(W z + y') + y''`.
-    pub(crate) fn new(map: &Map, operator: &'a Operator, inputs: Inputs<'a>) -> Option<Layer<'a>> {
+    pub(crate) fn new(map: &Map, operator: &'a Operator, scope: &'a Scope) -> Option<Layer<'a>> {
         let response = Response::of(map)?;
         let (inner, outer) = match map.injection() {
-            Injection::Inner => (inputs, Inputs::Zero),
-            Injection::Outer => (Inputs::Zero, inputs),
+            Injection::Inner => (Inputs(Some(scope)), Inputs(None)),
+            Injection::Outer => (Inputs(None), Inputs(Some(scope))),
         };
         Some(Layer { operator, response, inner, outer })
     }

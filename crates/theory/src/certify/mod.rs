@@ -130,7 +130,7 @@ impl Certifier {
         theorem: Theorem,
     ) -> Result<Option<Certificate>, CertifyError> {
         check_question(map, weights, scope)?;
-        let Some(layer) = Layer::new(map, weights, scope.into()) else { return Ok(None) };
+        let Some(layer) = Layer::new(map, weights, scope) else { return Ok(None) };
         if map.normalisation().is_some() {
             return Ok(None);
         }
@@ -147,7 +147,7 @@ impl Certifier {
             Ok(verdict) => return verdict,
             Err(attempt) => tried.push(attempt),
         }
-        let Some(layer) = Layer::new(map, weights, scope.into()) else {
+        let Some(layer) = Layer::new(map, weights, scope) else {
             if let Some(verdict) = prove_on_a_box(map, weights, scope, &mut tried) {
                 return verdict;
             }
@@ -341,11 +341,7 @@ fn prove_by_form(map: &Map, weights: &Operator, scope: &Scope) -> Result<Verdict
 
 /// A3 to A5 for given inputs: where the form alone does not suffice, the strong degree on a box may.
 fn prove_on_a_box(map: &Map, weights: &Operator, scope: &Scope, tried: &mut Vec<Attempt>) -> Option<Verdict> {
-    let y: Vec<Interval> = match scope {
-        Scope::Sample { y } => y.iter().map(|&y| Interval::point(y)).collect(),
-        Scope::InputSet { ymax } => ymax.iter().map(|&top| Interval::new(0.0, top)).collect(),
-        Scope::AllInputs | Scope::NonnegativeInputs => return None,
-    };
+    let y = scope.entries()?;
     let theorem = Theorem::LogJacobian;
     let found = form_box::prove(map, weights, &y);
     let Some((factor, steps)) = found.and_then(|(degree, steps)| Some((stated_norm(degree)?, steps))) else {

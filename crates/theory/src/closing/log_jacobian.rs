@@ -137,15 +137,15 @@ mod tests {
     use subdeq_map::{Activation, Map, Operator};
 
     use super::*;
-    use crate::response::Inputs;
+    use crate::certificate::Scope;
 
     #[test]
     fn a_nonnegative_row_has_the_degree_of_its_activation() {
         // With W >= 0 large, u covers the whole half-line and c_log is mu_p(1.2) = 0.246994.
         let map = Map::single(Activation::Tanh, 1.2).unwrap();
         let w = Operator::dense(1, vec![1.0]).unwrap();
-        let y = [0.0];
-        let layer = Layer::new(&map, &w, Inputs::Exactly(&y)).unwrap();
+        let y = Scope::Sample { y: vec![0.0] };
+        let layer = Layer::new(&map, &w, &y).unwrap();
         let c = degree(&layer, &[0.2], &[3.0]).get();
         assert!((0.246_99..0.28).contains(&c), "{c}");
     }
@@ -155,7 +155,8 @@ mod tests {
         let map = Map::single(Activation::Tanh, 1.2).unwrap();
         let w = Operator::dense(2, vec![0.5, -0.4, -0.3, 0.6]).unwrap();
         let y = [0.1, 0.2];
-        let layer = Layer::new(&map, &w, Inputs::Exactly(&y)).unwrap();
+        let sample = Scope::Sample { y: y.to_vec() };
+        let layer = Layer::new(&map, &w, &sample).unwrap();
         let (lower, upper) = ([0.3, 0.4], [2.0, 2.2]);
         let bound = degree(&layer, &lower, &upper).get();
         let mut seen = 0.0f64;

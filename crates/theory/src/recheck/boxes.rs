@@ -23,16 +23,6 @@ pub(super) struct Sums {
     pub(super) negative: Upper,
 }
 
-/// The inputs allowed in entry `i`.
-fn input(scope: &Scope, i: usize) -> Interval {
-    match scope {
-        Scope::AllInputs => Interval::ALL,
-        Scope::NonnegativeInputs => Interval::new(0.0, f64::INFINITY),
-        Scope::InputSet { ymax } => Interval::new(0.0, ymax[i]),
-        Scope::Sample { y } => Interval::point(y[i]),
-    }
-}
-
 /// Preactivations and values of the unnormalised map over a box.
 pub(super) fn evaluate(
     map: &Map,
@@ -45,7 +35,7 @@ pub(super) fn evaluate(
         .into_iter()
         .enumerate()
         .map(|(i, product)| {
-            let (inner, outer) = injections(map, input(scope, i));
+            let (inner, outer) = injections(map, scope.entry(i));
             let u = product + inner;
             (u, scalar.value(u) + outer)
         })
@@ -56,7 +46,7 @@ pub(super) fn evaluate(
 pub(super) fn image_of_everything(map: &Map, scope: &Scope, n: usize) -> Result<Vec<Interval>, Recheck> {
     let scalar = Scalar::of(map);
     let range = scalar.value(Interval::ALL);
-    let start: Vec<Interval> = (0..n).map(|i| range + injections(map, input(scope, i)).1).collect();
+    let start: Vec<Interval> = (0..n).map(|i| range + injections(map, scope.entry(i)).1).collect();
     let bounded = start.iter().all(|x| x.is_bounded());
     if bounded { Ok(start) } else { Err(Recheck::new("the map is not bounded, so there is no box")) }
 }
@@ -206,7 +196,7 @@ impl Rows<'_> {
         if !range.is_bounded() {
             return Sums { absolute: Upper::UNKNOWN, positive: Upper::UNKNOWN, negative: Upper::UNKNOWN };
         }
-        let (inner, outer) = injections(self.map, input(self.scope, i));
+        let (inner, outer) = injections(self.map, self.scope.entry(i));
         for piece in 0..pieces {
             let cut = |k: usize| range.lo + (range.hi - range.lo) * (k as f64 / pieces as f64);
             let end = if piece + 1 == pieces { range.hi } else { cut(piece + 1) };

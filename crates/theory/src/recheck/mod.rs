@@ -508,11 +508,7 @@ impl Claim<'_> {
         ensure(*self.metric == Metric::Thompson, "the metric is not the one of the theorem")?;
         let positive = self.states == States::Positive && self.starts == Some(States::Positive);
         ensure(positive, "the proof is about positive states")?;
-        let y: Vec<Interval> = match self.scope {
-            Scope::Sample { y } => y.iter().map(|&y| Interval::point(y)).collect(),
-            Scope::InputSet { ymax } => ymax.iter().map(|&top| Interval::new(0.0, top)).collect(),
-            _ => return Err(Recheck::new("a box is for given inputs")),
-        };
+        let y = self.scope.entries().ok_or_else(|| Recheck::new("a box is for given inputs"))?;
         let degree = split_forms::degree(self.map, self.weights, &y, steps)?;
         self.not_above(degree.get(), self.claimed_factor()?)
     }
