@@ -49,7 +49,7 @@ impl<N: Serialize + DeserializeOwned> TensorFile<N> {
     /// Reads what [`TensorFile::write`] wrote.
     ///
     /// # Errors
-    /// A file that is not there, is damaged, or was written by something else.
+    /// A file that is not there, is damaged, holds numbers that are not finite, or was written by something else.
     pub fn read(path: &Path) -> Result<Self> {
         let fault = |why: String| Error::Invalid(format!("{}: {why}", path.display()));
         let bytes = std::fs::read(path).map_err(|why| fault(format!("cannot be read: {why}")))?;
@@ -69,8 +69,16 @@ impl<N: Serialize + DeserializeOwned> TensorFile<N> {
             if view.dtype() != Dtype::F32 {
                 return Err(fault(format!("the array `{name}` holds {:?}, not F32", view.dtype())));
             }
-            let (numbers, _) = view.data().as_chunks::<4>();
-            tensors.push((name.to_owned(), numbers.iter().map(|b| f32::from_le_bytes(*b)).collect()));
+            let (bytes, _) = view.data().as_chunks::<4>();
+            let numbers: Vec<f32> = bytes.iter().map(|b| f32::from_le_bytes(*b)).collect();
+            if let Some(at) = numbers.iter().position(|x| !x.is_finite()) {
+                return Err(fault(format!(
+                    "entry {at} of the array `{name}` is {}, not a finite number: the file is damaged, or its training had \
+                     diverged",
+                    numbers[at]
+                )));
+            }
+            tensors.push((name.to_owned(), numbers));
         }
         tensors.sort_by(|a: &(String, Vec<f32>), b| a.0.cmp(&b.0));
         Ok(Self { note, tensors })
@@ -115,6 +123,12 @@ mod tests {
             std::fs::write(&path, &bytes[..cut]).unwrap();
             let error = TensorFile::<String>::read(&path).unwrap_err().to_string();
             assert!(error.contains("x.safetensors"), "{error}");
+        }
+        for wrong in [f32::NAN, f32::INFINITY] {
+            let tensors = vec![("weight".to_owned(), vec![1.0, wrong])];
+            TensorFile { note: "hello".to_owned(), tensors }.write(&path).unwrap();
+            let error = TensorFile::<String>::read(&path).unwrap_err().to_string();
+            assert!(error.contains("entry 1 of the array `weight`"), "{error}");
         }
     }
 }
