@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{
-    Activation, Cpu, Device, Map, Measure, Operator, Padding, Result, SampleReport, Scope, Solver, Start,
-    Stopping,
+    Activation, Cpu, Device, Equilibria, Map, Measure, Operator, Padding, Result, SampleReport, Scope,
+    Solver, Start, Stopping,
 };
 use subdeq_map::Map as Equation;
 
@@ -71,9 +71,9 @@ fn measure(case: &Case, isa: Isa, repeats: usize) -> Result<()> {
     let bound = 1.0 / (9.0 * channels as f32).sqrt();
     let weights: Vec<f32> = noise(operator.weight_len(), 1).iter().map(|w| w * bound).collect();
     let injection: Vec<f32> = noise(batch * operator.state_len(), 2).iter().map(|y| y.max(0.0)).collect();
-    let (weights, y) = (cpu.upload(&weights), cpu.upload(&injection));
+    let (weights, y) = (cpu.upload(&weights)?, cpu.upload(&injection)?);
     cpu.load(&mut plan, &[&weights])?;
-    let mut z = cpu.zeros(batch * operator.state_len());
+    let mut z = cpu.zeros(batch * operator.state_len())?;
     let mut reports = vec![SampleReport::default(); batch];
     let gflop = 18.0 * (batch * side * side * channels * channels) as f64 / 1e9;
 
@@ -107,10 +107,10 @@ fn measure(case: &Case, isa: Isa, repeats: usize) -> Result<()> {
 
     let stopping =
         Stopping { measure: Measure::Relative, tolerance: 1e-3, max_iterations: 50, scope: Scope::PerSample };
-    let v = cpu.upload(&noise(batch * operator.state_len(), 3));
-    let mut g = cpu.zeros(batch * operator.state_len());
-    let mut gy = cpu.zeros(batch * operator.state_len());
-    let mut gw = cpu.zeros(operator.weight_len());
+    let v = cpu.upload(&noise(batch * operator.state_len(), 3))?;
+    let mut g = cpu.zeros(batch * operator.state_len())?;
+    let mut gy = cpu.zeros(batch * operator.state_len())?;
+    let mut gw = cpu.zeros(operator.weight_len())?;
     let (solve, ()) = median(repeats, || {
         cpu.load(&mut plan, &[&weights])?;
         cpu.solve(

@@ -4,7 +4,8 @@
 use std::time::Instant;
 
 use subdeq_engine::{
-    Activation, Cpu, Device, Map, Measure, Operator, Result, SampleReport, Scope, Solver, Start, Stopping,
+    Activation, Cpu, Device, Equilibria, Map, Measure, Operator, Result, SampleReport, Scope, Solver, Start,
+    Stopping,
 };
 use subdeq_map::Map as Equation;
 
@@ -37,10 +38,10 @@ fn main() -> Result<()> {
     };
     let w: Vec<f32> = (0..n * n).map(|_| uniform() / (n as f32).sqrt()).collect();
     let y: Vec<f32> = (0..batch * n).map(|_| uniform().max(0.0)).collect();
-    let (w, y) = (cpu.upload(&w), cpu.upload(&y));
+    let (w, y) = (cpu.upload(&w)?, cpu.upload(&y)?);
     let v = y.clone();
     let (mut z, mut g, mut gy, mut gw) =
-        (cpu.zeros(batch * n), cpu.zeros(batch * n), cpu.zeros(batch * n), cpu.zeros(n * n));
+        (cpu.zeros(batch * n)?, cpu.zeros(batch * n)?, cpu.zeros(batch * n)?, cpu.zeros(n * n)?);
     let mut plan = cpu.plan(&map, batch)?;
     let mut reports = vec![SampleReport::default(); batch];
     let stopping = Stopping {

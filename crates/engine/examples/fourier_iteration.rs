@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use subdeq_engine::{
-    Activation, Cpu, Device, Map, Measure, Network, Operator, Padding, Result, SampleReport, Scope, Solver,
-    Start, Stopping,
+    Activation, Cpu, Device, Equilibria, Map, Measure, Operator, Padding, Result, SampleReport, Scope,
+    Solver, Start, Stopping,
 };
 use subdeq_map::Map as Equation;
 
@@ -43,7 +43,7 @@ fn measure(name: &str, channels: usize, side: usize, batch: usize, threads: usiz
         weights[(o * channels + o) * 9 + 4] -= 0.2;
     }
     let cpu = Cpu::<f32>::new(threads)?;
-    let weights = cpu.upload(&weights);
+    let weights = cpu.upload(&weights)?;
     let begin = Instant::now();
     let k = cpu.splitting_factor(&operator, &weights, 1.0, FREQUENCIES)?;
     println!(
@@ -53,8 +53,8 @@ fn measure(name: &str, channels: usize, side: usize, batch: usize, threads: usiz
 
     let len = batch * operator.state_len();
     let mut plan = cpu.plan(&map, batch)?;
-    let y = cpu.upload(&numbers(len, 1.0));
-    let (mut z, mut g) = (cpu.zeros(len), cpu.zeros(len));
+    let y = cpu.upload(&numbers(len, 1.0))?;
+    let (mut z, mut g) = (cpu.zeros(len)?, cpu.zeros(len)?);
     let mut reports = vec![SampleReport::default(); batch];
     let solver = Solver::PeacemanRachford { step: 1.0 };
     let stopping = Stopping {

@@ -18,6 +18,17 @@ pub enum EngineError {
     /// Arguments that contradict each other or make no sense; the sentence says which and why.
     #[error("{0}")]
     Invalid(String),
+    /// Memory that does not suffice.
+    #[error("{} do not fit into the memory of the device{}", bytes(*needed), of(*installed))]
+    OutOfMemory {
+        /// Bytes that were asked for at once.
+        needed: u64,
+        /// Bytes that the device has, where that is known.
+        installed: Option<u64>,
+    },
+    /// A device that failed; the sentence is its own.
+    #[error("the device failed: {0}")]
+    DeviceFailed(String),
     /// A number that is infinite or NaN where only finite ones make sense.
     #[error("{what}[{index}] is {value}: weights and inputs must be finite")]
     NotFinite {
@@ -28,6 +39,19 @@ pub enum EngineError {
         /// The value, as text.
         value: String,
     },
+}
+
+/// A number of bytes, for people.
+fn bytes(count: u64) -> String {
+    match count {
+        0..1_000_000 => format!("{count} bytes"),
+        1_000_000..10_000_000_000 => format!("{:.1} MB", count as f64 * 1e-6),
+        _ => format!("{:.1} GB", count as f64 * 1e-9),
+    }
+}
+
+fn of(installed: Option<u64>) -> String {
+    installed.map_or(String::new(), |count| format!(", which has {}", bytes(count)))
 }
 
 impl From<subdeq_map::BadMap> for EngineError {

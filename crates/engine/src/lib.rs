@@ -1,7 +1,7 @@
 //! Arrays and fused equilibrium operations: all the unsafe code of the workspace, nothing else.
 //!
 //! The engine knows maps as data ([`Map`]), solves whole batches of equilibria in one call
-//! ([`Device::solve`]) and differentiates them in one more ([`Device::adjoint`]). It is not a tensor
+//! ([`Equilibria::solve`]) and differentiates them in one more ([`Equilibria::adjoint`]). It is not a tensor
 //! framework: no views, no broadcasting, no graph. What is proved about a map is not its business
 //! (that is `subdeq-theory`); what it promises is that a sample's answer depends on that sample alone:
 //! the same bits in any batch, at any position, with any number of threads.
@@ -14,7 +14,6 @@ mod error;
 mod graph;
 mod map;
 pub mod network;
-mod ode;
 mod real;
 mod report;
 mod solver;
@@ -22,12 +21,13 @@ mod solver;
 pub mod cpu;
 
 pub use cpu::Cpu;
-pub use device::Device;
+pub use device::{
+    CustomMap, CustomMaps, DataSets, Device, Equilibria, Images, Integrate, Layers, MIRRORED, Network,
+    OdeOutcome, OdeReport, OdeTolerance, Order, Parametrise, Pass, Picks, Spectra, Summary, free_parameters,
+};
 pub use error::{EngineError, Result};
 pub use graph::{GraphMap, GraphNorm};
 pub use map::{Map, Operator};
-pub use network::Network;
-pub use ode::{Integrate, OdeOutcome, OdeReport, OdeTolerance};
 pub use real::Real;
 pub use report::{Outcome, SampleReport};
 pub use solver::{Measure, Scope, Solver, Start, Stopping};

@@ -1,6 +1,6 @@
-//! The operations around an equilibrium: everything else that training a classifier needs.
+//! Shapes and constants of the operations around an equilibrium.
 
-use crate::{EngineError, Integrate, Operator, Padding, Real, Result};
+use crate::{EngineError, Padding, Real, Result};
 
 /// Shape of a fully connected layer, `y = W x + b`; `W` is `outputs x inputs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,15 +109,6 @@ pub const NORM_EPSILON: f64 = 1e-5;
 /// Weight of the newest batch in the running statistics (PyTorch's default).
 pub const NORM_MOMENTUM: f64 = 0.1;
 
-/// Loss and hits of a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CrossEntropy {
-    /// Mean of `-ln softmax(logits)[label]`.
-    pub loss: f64,
-    /// Samples whose largest logit (the first, in a tie) is the label's.
-    pub correct: usize,
-}
-
 /// One update of Adam with an L2 term in the gradient (PyTorch's `Adam(weight_decay=..)`, not AdamW).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
@@ -207,26 +198,6 @@ impl<T: Real> Csr<T> {
     }
 }
 
-/// Shape of a matrix product: `m x k` times `k x n`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProductShape {
-    /// Rows of the result.
-    pub m: usize,
-    /// Length of the sums.
-    pub k: usize,
-    /// Columns of the result.
-    pub n: usize,
-}
-
-/// How [`Network::product`] reads a factor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Orientation {
-    /// As stored, row after row.
-    Plain,
-    /// Transposed.
-    Transposed,
-}
-
 /// Pieces of an array: piece `k` begins at `offset + k * stride`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<A> {
@@ -236,164 +207,4 @@ pub struct Rows<A> {
     pub stride: usize,
     /// Where the first begins.
     pub offset: usize,
-}
-
-/// A device that can also carry out what surrounds an equilibrium layer.
-///
-/// Images are height x width x channels, samples outermost. Gradients of parameters are added to what their arrays
-/// hold; gradients of inputs are overwritten. Arrays may be longer than a call needs. Every result is the same bits for
-/// any number of threads; a sample's forward values do not depend on its batch (training-mode batch norm excepted).
-pub trait Network<T: Real>: Integrate<T> {
-    /// `c = a b` (or `c += a b`), `a` of `m x k` and `b` of `k x n` after their orientation, `c` of `m x n`.
-    fn product(
-        &self,
-        shape: ProductShape,
-        a: (&Self::Array, Orientation),
-        b: (&Self::Array, Orientation),
-        c: &mut Self::Array,
-        accumulate: bool,
-    ) -> Result<()>;
-
-    /// `y = W x + b` for each sample.
-    fn linear(
-        &self,
-        shape: LinearShape,
-        x: &Self::Array,
-        w: &Self::Array,
-        b: &Self::Array,
-        y: &mut Self::Array,
-    ) -> Result<()>;
-    /// Pulls `gy` back through [`Network::linear`].
-    #[allow(clippy::too_many_arguments)] // two factors, one gradient in, three out
-    fn linear_backward(
-        &self,
-        shape: LinearShape,
-        x: &Self::Array,
-        w: &Self::Array,
-        gy: &Self::Array,
-        gx: Option<&mut Self::Array>,
-        gw: &mut Self::Array,
-        gb: &mut Self::Array,
-    ) -> Result<()>;
-
-    /// `y = w * x + b`, a 3x3 convolution; `w` is `outputs x inputs x 3 x 3`.
-    fn convolution(
-        &self,
-        shape: ConvShape,
-        x: &Self::Array,
-        w: &Self::Array,
-        b: &Self::Array,
-        y: &mut Self::Array,
-    ) -> Result<()>;
-    /// Pulls `gy` back through [`Network::convolution`].
-    #[allow(clippy::too_many_arguments)]
-    fn convolution_backward(
-        &self,
-        shape: ConvShape,
-        x: &Self::Array,
-        w: &Self::Array,
-        gy: &Self::Array,
-        gx: Option<&mut Self::Array>,
-        gw: &mut Self::Array,
-        gb: &mut Self::Array,
-    ) -> Result<()>;
-
-    /// `x <- max(x, 0)`.
-    fn relu(&self, len: usize, x: &mut Self::Array) -> Result<()>;
-    /// `g <- g` where the output `y` of the ReLU is positive, else 0.
-    fn relu_backward(&self, len: usize, y: &Self::Array, g: &mut Self::Array) -> Result<()>;
-    /// `x <- tanh x`.
-    fn tanh(&self, len: usize, x: &mut Self::Array) -> Result<()>;
-    /// `g <- g (1 - y^2)`, `y` the output of the tanh.
-    fn tanh_backward(&self, len: usize, y: &Self::Array, g: &mut Self::Array) -> Result<()>;
-
-    /// Batch norm with the statistics of this batch, then pooling; the running statistics move by [`NORM_MOMENTUM`].
-    fn norm_pool_train(
-        &self,
-        shape: NormPoolShape,
-        x: &Self::Array,
-        state: &mut NormState<Self::Array>,
-        y: &mut Self::Array,
-    ) -> Result<()>;
-    /// Batch norm with the running statistics, then pooling.
-    fn norm_pool_eval(
-        &self,
-        shape: NormPoolShape,
-        x: &Self::Array,
-        state: &NormState<Self::Array>,
-        y: &mut Self::Array,
-    ) -> Result<()>;
-    /// Pulls `gy` back through [`Network::norm_pool_train`].
-    #[allow(clippy::too_many_arguments)]
-    fn norm_pool_backward(
-        &self,
-        shape: NormPoolShape,
-        x: &Self::Array,
-        state: &NormState<Self::Array>,
-        gy: &Self::Array,
-        gx: &mut Self::Array,
-        gscale: &mut Self::Array,
-        goffset: &mut Self::Array,
-    ) -> Result<()>;
-
-    /// Mean cross-entropy of softmax(logits), and its gradient for the logits.
-    fn cross_entropy(
-        &self,
-        classes: usize,
-        logits: &Self::Array,
-        labels: &[u32],
-        gradient: &mut Self::Array,
-    ) -> Result<CrossEntropy>;
-
-    /// Sets each entry to zero with probability `rate` and divides the others by `1 - rate`. Which ones depends on
-    /// `seed`, `stream` and the entry's index only; the same call on a gradient is the way back.
-    fn dropout(&self, len: usize, rate: f64, seed: u64, stream: u64, x: &mut Self::Array) -> Result<()>;
-
-    /// One step of [`Adam`]; `mean` and `square` are its two moments.
-    fn adam(
-        &self,
-        adam: &Adam,
-        parameter: &mut Self::Array,
-        gradient: &Self::Array,
-        mean: &mut Self::Array,
-        square: &mut Self::Array,
-    ) -> Result<()>;
-
-    /// `y = A x`, `x` of `A.cols x width` and `y` of `A.rows x width`.
-    fn sparse_product(&self, a: &Csr<T>, width: usize, x: &Self::Array, y: &mut Self::Array) -> Result<()>;
-
-    /// `x . y`, summed in `f64`.
-    fn dot(&self, len: usize, x: &Self::Array, y: &Self::Array) -> Result<f64>;
-    /// `y += a x`.
-    fn axpy(&self, len: usize, a: f64, x: &Self::Array, y: &mut Self::Array) -> Result<()>;
-    /// `x <- value`.
-    fn fill(&self, len: usize, value: f64, x: &mut Self::Array) -> Result<()>;
-    /// `y <- x`.
-    fn copy(&self, len: usize, x: &Self::Array, y: &mut Self::Array) -> Result<()>;
-    /// Copies `rows` pieces of `len` numbers from one array to another, each with its own spacing.
-    fn copy_rows(
-        &self,
-        rows: usize,
-        len: usize,
-        from: Rows<&Self::Array>,
-        to: Rows<&mut Self::Array>,
-    ) -> Result<()>;
-    /// Adds one vector of length `cols` to each of `rows` rows.
-    fn add_to_rows(&self, rows: usize, cols: usize, b: &Self::Array, x: &mut Self::Array) -> Result<()>;
-    /// `sums += ` the sum of the rows.
-    fn sum_rows(&self, rows: usize, cols: usize, x: &Self::Array, sums: &mut Self::Array) -> Result<()>;
-
-    /// The largest eigenvalue of the symmetric part of `W`, estimated from above, and its derivative for the weights.
-    /// For zero padding: of the circular convolution on a torus one pixel larger each way, which bounds it.
-    fn symmetric_peak(&self, operator: &Operator, w: &Self::Array, gradient: &mut Self::Array)
-    -> Result<f64>;
-    /// The factor `||(I - t(I - W)) (I + t(I - W))^-1||_2` of Peaceman-Rachford's splitting at step `t`, for a
-    /// convolution the largest over at most `frequencies` of its frequencies, evenly spread: to choose `t` by.
-    fn splitting_factor(
-        &self,
-        operator: &Operator,
-        w: &Self::Array,
-        step: f64,
-        frequencies: usize,
-    ) -> Result<f64>;
 }

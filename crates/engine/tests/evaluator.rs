@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
 use subdeq_engine::cpu::simd::SimdReal;
-use subdeq_engine::{Activation, Cpu, Device, Form, Injection, Map, Operator, PNorm, Padding};
+use subdeq_engine::{Activation, Cpu, Device, Equilibria, Form, Injection, Map, Operator, PNorm, Padding};
 use subdeq_map::{Map as Equation, Normalisation, Operator as Weights, Parts, WeightClass};
 
 fn activations() -> impl Strategy<Value = Activation> {
@@ -142,7 +142,7 @@ impl Case {
     /// `F(z; y)` by the kernels, in the evaluator's order. The tie is the layer's business: it goes to the injection.
     fn apply<T: SimdReal>(&self, cpu: &Cpu<T>) -> Vec<f64>
     where
-        Cpu<T>: Device<T, Array = Buffer<T>>,
+        Cpu<T>: Equilibria<Elem = T, Array = Buffer<T>, Reports = Vec<SampleReport>>,
     {
         let map = &self.problem.map;
         let (operator, tie) = (map.operator(), map.equation().tie());
@@ -155,8 +155,8 @@ impl Case {
             let sums: Vec<f64> = inhibition.map(|row| tie * row.iter().sum::<f64>()).collect();
             y.iter_mut().enumerate().for_each(|(at, y)| *y += sums[at % units]);
         }
-        let mut out = cpu.zeros(self.z.len());
-        let (z, y) = (cpu.upload(&convert::<T>(&self.z)), cpu.upload(&convert::<T>(&y)));
+        let mut out = cpu.zeros(self.z.len()).unwrap();
+        let (z, y) = (cpu.upload(&convert::<T>(&self.z)).unwrap(), cpu.upload(&convert::<T>(&y)).unwrap());
         cpu.apply(&mut plan, 1, &z, &y, &mut out).unwrap();
         planes(&operator, &out.iter().map(|x| x.to_f64()).collect::<Vec<f64>>())
     }

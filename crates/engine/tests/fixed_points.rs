@@ -24,7 +24,7 @@ fn has_resolvent(operator: &Operator) -> bool {
 
 #[test]
 fn one_application_is_the_map() {
-    use subdeq_engine::Device;
+    use subdeq_engine::{Device, Equilibria};
     let cpu = Cpu::<f64>::new(1).unwrap();
     for operator in [DENSE, CONV, CIRCULAR] {
         for map in maps(operator) {
@@ -33,8 +33,9 @@ fn one_application_is_the_map() {
             let mut plan = cpu.plan(&map, 3).unwrap();
             load(&cpu, &mut plan, &problem);
             let z: Vec<f64> = (0..3 * len).map(|i| 1.0 + 0.3 * (i as f64).sin()).collect();
-            let mut out = cpu.zeros(3 * len);
-            cpu.apply(&mut plan, 3, &cpu.upload(&z), &cpu.upload(&problem.y), &mut out).unwrap();
+            let mut out = cpu.zeros(3 * len).unwrap();
+            cpu.apply(&mut plan, 3, &cpu.upload(&z).unwrap(), &cpu.upload(&problem.y).unwrap(), &mut out)
+                .unwrap();
             for sample in 0..3 {
                 let range = sample * len..(sample + 1) * len;
                 let expected = reference(&problem, sample, &z[range.clone()]);

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use subdeq_engine::{Cpu, Device, Map, SampleReport, Solver};
+use subdeq_engine::{Cpu, Device, Equilibria, Map, SampleReport, Solver};
 
 const BATCH: usize = 2;
 const STEP: f64 = 1e-5;
@@ -49,11 +49,13 @@ fn pullback_of_every_map() {
             let v = random(&mut rng, BATCH * len, -1.0, 1.0);
             let mut plan = cpu.plan(&map, BATCH).unwrap();
             load(&cpu, &mut plan, &problem);
-            let (mut gz, mut gy) = (cpu.zeros(BATCH * len), cpu.zeros(BATCH * map.injection_len()));
-            let mut gw: Vec<_> = (0..problem.weights.len()).map(|k| cpu.zeros(map.weight_len(k))).collect();
-            let (za, ya, va) = (cpu.upload(&z), cpu.upload(&problem.y), cpu.upload(&v));
-            let mut gradients: Vec<_> = gw.iter_mut().collect();
-            cpu.pullback(&mut plan, BATCH, &za, &ya, &va, Some(&mut gz), &mut gy, &mut gradients).unwrap();
+            let (mut gz, mut gy) =
+                (cpu.zeros(BATCH * len).unwrap(), cpu.zeros(BATCH * map.injection_len()).unwrap());
+            let mut gw: Vec<_> =
+                (0..problem.weights.len()).map(|k| cpu.zeros(map.weight_len(k)).unwrap()).collect();
+            let (za, ya, va) =
+                (cpu.upload(&z).unwrap(), cpu.upload(&problem.y).unwrap(), cpu.upload(&v).unwrap());
+            cpu.pullback(&mut plan, BATCH, &za, &ya, &va, Some(&mut gz), &mut gy, &mut gw).unwrap();
 
             for i in some(BATCH * len) {
                 let expected = derivative(|h| {
@@ -121,17 +123,17 @@ fn implicit_adjoint_of_every_map_and_solver() {
                 }
                 let mut plan = cpu.plan(&map, BATCH).unwrap();
                 load(&cpu, &mut plan, &problem);
-                let (za, ya, va) = (cpu.upload(&z), cpu.upload(&problem.y), cpu.upload(&v));
-                let mut g = cpu.zeros(BATCH * len);
-                let mut reports = [SampleReport::default(); BATCH];
+                let (za, ya, va) =
+                    (cpu.upload(&z).unwrap(), cpu.upload(&problem.y).unwrap(), cpu.upload(&v).unwrap());
+                let mut g = cpu.zeros(BATCH * len).unwrap();
+                let mut reports = vec![SampleReport::default(); BATCH];
                 let within = stopping(1e-11, 3000);
                 cpu.adjoint(&mut plan, BATCH, &za, &ya, &va, solver, &within, &mut g, &mut reports).unwrap();
                 assert!(reports.iter().all(|r| r.converged()), "{map:?} by {solver:?}: {reports:?}");
-                let mut gy = cpu.zeros(BATCH * map.injection_len());
+                let mut gy = cpu.zeros(BATCH * map.injection_len()).unwrap();
                 let mut gw: Vec<_> =
-                    (0..problem.weights.len()).map(|k| cpu.zeros(map.weight_len(k))).collect();
-                let mut gradients: Vec<_> = gw.iter_mut().collect();
-                cpu.pullback(&mut plan, BATCH, &za, &ya, &g, None, &mut gy, &mut gradients).unwrap();
+                    (0..problem.weights.len()).map(|k| cpu.zeros(map.weight_len(k)).unwrap()).collect();
+                cpu.pullback(&mut plan, BATCH, &za, &ya, &g, None, &mut gy, &mut gw).unwrap();
                 for i in [0, gy.len() / 2, gy.len() - 1] {
                     let moved = |h: f64| {
                         let mut y = problem.y.clone();
@@ -163,13 +165,16 @@ fn weight_gradients_are_added() {
     let len = DENSE.state_len();
     let mut plan = cpu.plan(&problem.map, BATCH).unwrap();
     load(&cpu, &mut plan, &problem);
-    let (z, y, v) =
-        (cpu.upload(&vec![1.0; BATCH * len]), cpu.upload(&problem.y), cpu.upload(&vec![1.0; BATCH * len]));
-    let mut gy = cpu.zeros(BATCH * len);
-    let mut gw = cpu.zeros(len * len);
-    cpu.pullback(&mut plan, BATCH, &z, &y, &v, None, &mut gy, &mut [&mut gw]).unwrap();
+    let (z, y, v) = (
+        cpu.upload(&vec![1.0; BATCH * len]).unwrap(),
+        cpu.upload(&problem.y).unwrap(),
+        cpu.upload(&vec![1.0; BATCH * len]).unwrap(),
+    );
+    let mut gy = cpu.zeros(BATCH * len).unwrap();
+    let mut gw = cpu.zeros(len * len).unwrap();
+    cpu.pullback(&mut plan, BATCH, &z, &y, &v, None, &mut gy, std::slice::from_mut(&mut gw)).unwrap();
     let once = gw.clone();
-    cpu.pullback(&mut plan, BATCH, &z, &y, &v, None, &mut gy, &mut [&mut gw]).unwrap();
+    cpu.pullback(&mut plan, BATCH, &z, &y, &v, None, &mut gy, std::slice::from_mut(&mut gw)).unwrap();
     for (twice, once) in gw.iter().zip(once.iter()) {
         assert!((twice - 2.0 * once).abs() < 1e-14);
     }

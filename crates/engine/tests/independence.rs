@@ -5,7 +5,9 @@ mod common;
 
 use common::*;
 use subdeq_engine::cpu::Isa;
-use subdeq_engine::{Cpu, Device, Measure, Operator, Padding, SampleReport, Scope, Solver, Start, Stopping};
+use subdeq_engine::{
+    Cpu, Device, Equilibria, Measure, Operator, Padding, SampleReport, Scope, Solver, Start, Stopping,
+};
 
 const SOLVERS: [Solver; 3] =
     [Solver::Picard, Solver::Anderson { window: 4, ridge: 1e-6, mixing: 1.0 }, Solver::Broyden { memory: 6 }];
@@ -28,8 +30,8 @@ fn run(cpu: &Cpu<f32>, problem: &Problem, samples: &[usize], solver: &Solver) ->
     let part = Problem { y, batch: samples.len(), weights: problem.weights.clone(), map: problem.map };
     let mut plan = cpu.plan(&part.map, part.batch).unwrap();
     load(cpu, &mut plan, &part);
-    let y = cpu.upload(&convert::<f32>(&part.y));
-    let (mut z, mut g) = (cpu.zeros(part.batch * len), cpu.zeros(part.batch * len));
+    let y = cpu.upload(&convert::<f32>(&part.y)).unwrap();
+    let (mut z, mut g) = (cpu.zeros(part.batch * len).unwrap(), cpu.zeros(part.batch * len).unwrap());
     let mut reports = vec![SampleReport::default(); part.batch];
     let stop = stopping(1e-5, 300);
     cpu.solve(&mut plan, part.batch, &y, solver, &stop, Start::Constant(1.0), &mut z, &mut reports).unwrap();
@@ -84,9 +86,9 @@ fn weight_gradients_do_not_depend_on_threads() {
             let cpu = Cpu::<f32>::new(threads).unwrap();
             let mut plan = cpu.plan(&problem.map, 70).unwrap();
             load(&cpu, &mut plan, &problem);
-            let y = cpu.upload(&convert::<f32>(&problem.y));
-            let mut gy = cpu.zeros(70 * len);
-            let mut gw = cpu.zeros(operator.weight_len());
+            let y = cpu.upload(&convert::<f32>(&problem.y)).unwrap();
+            let mut gy = cpu.zeros(70 * len).unwrap();
+            let mut gw = cpu.zeros(operator.weight_len()).unwrap();
             cpu.pullback(&mut plan, 70, &y, &y, &y, None, &mut gy, &mut [&mut gw]).unwrap();
             gw.iter().map(|x| x.to_bits()).collect()
         };

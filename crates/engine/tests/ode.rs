@@ -43,16 +43,17 @@ fn agrees_with_a_fine_integration() {
             let start = random(&mut rng, batch * len, 0.0, 1.0);
             let cpu = Cpu::<f64>::new(2).unwrap();
             let mut plan = cpu.ode_plan(operator, activation, batch).unwrap();
-            cpu.ode_load(&mut plan, &cpu.upload(&w)).unwrap();
-            let (mut end, mut reports) = (cpu.zeros(batch * len), [OdeReport::default(); 3]);
-            cpu.integrate(&mut plan, batch, &cpu.upload(&start), &TIGHT, &mut end, &mut reports).unwrap();
+            cpu.ode_load(&mut plan, &cpu.upload(&w).unwrap()).unwrap();
+            let (mut end, mut reports) = (cpu.zeros(batch * len).unwrap(), vec![OdeReport::default(); 3]);
+            cpu.integrate(&mut plan, batch, &cpu.upload(&start).unwrap(), &TIGHT, &mut end, &mut reports)
+                .unwrap();
             assert!(reports.iter().all(|r| r.outcome == OdeOutcome::Finished && r.time == 1.0));
             let single = Cpu::<f32>::new(1).unwrap();
             let mut plan = single.ode_plan(operator, activation, batch).unwrap();
-            single.ode_load(&mut plan, &single.upload(&common::convert::<f32>(&w))).unwrap();
+            single.ode_load(&mut plan, &single.upload(&common::convert::<f32>(&w)).unwrap()).unwrap();
             let usual = OdeTolerance { relative: 1e-5, absolute: 1e-6, max_steps: 1000 };
-            let mut end32 = single.zeros(batch * len);
-            let start32 = single.upload(&common::convert::<f32>(&start));
+            let mut end32 = single.zeros(batch * len).unwrap();
+            let start32 = single.upload(&common::convert::<f32>(&start)).unwrap();
             single.integrate(&mut plan, batch, &start32, &usual, &mut end32, &mut reports).unwrap();
             assert!(
                 reports.iter().all(|r| r.outcome == OdeOutcome::Finished && r.accepted < 60),
@@ -87,9 +88,10 @@ fn gradient_agrees_with_differences() {
         let cpu = Cpu::<f64>::new(2).unwrap();
         let mut plan = cpu.ode_plan(operator, Activation::Tanh, batch).unwrap();
         let mut end_for = |w: &[f64], start: &[f64]| -> f64 {
-            cpu.ode_load(&mut plan, &cpu.upload(w)).unwrap();
-            let (mut end, mut reports) = (cpu.zeros(batch * len), [OdeReport::default(); 2]);
-            cpu.integrate(&mut plan, batch, &cpu.upload(start), &TIGHT, &mut end, &mut reports).unwrap();
+            cpu.ode_load(&mut plan, &cpu.upload(w).unwrap()).unwrap();
+            let (mut end, mut reports) = (cpu.zeros(batch * len).unwrap(), vec![OdeReport::default(); 2]);
+            cpu.integrate(&mut plan, batch, &cpu.upload(start).unwrap(), &TIGHT, &mut end, &mut reports)
+                .unwrap();
             end.iter().zip(&v).map(|(z, v)| z * v).sum()
         };
         let h = 1e-5;
@@ -111,8 +113,8 @@ fn gradient_agrees_with_differences() {
             checks.push((true, i, (at(h) - at(-h)) / (2.0 * h)));
         }
         end_for(&w, &start);
-        let (mut gz, mut gw) = (cpu.zeros(batch * len), cpu.zeros(w.len()));
-        cpu.integrate_adjoint(&mut plan, batch, &cpu.upload(&v), &mut gz, &mut gw).unwrap();
+        let (mut gz, mut gw) = (cpu.zeros(batch * len).unwrap(), cpu.zeros(w.len()).unwrap());
+        cpu.integrate_adjoint(&mut plan, batch, &cpu.upload(&v).unwrap(), &mut gz, &mut gw).unwrap();
         for (of_weights, i, expected) in checks {
             let found = if of_weights { gw[i] } else { gz[i] };
             assert!(
@@ -128,18 +130,22 @@ fn limits_and_refusals() {
     let cpu = Cpu::<f64>::new(1).unwrap();
     let operator = Operator::Dense { n: 1 };
     let mut plan = cpu.ode_plan(operator, Activation::Identity, 1).unwrap();
-    let (start, mut end, mut reports) = (cpu.upload(&[1.0]), cpu.zeros(1), [OdeReport::default()]);
+    let (start, mut end, mut reports) =
+        (cpu.upload(&[1.0]).unwrap(), cpu.zeros(1).unwrap(), vec![OdeReport::default()]);
     assert!(cpu.integrate(&mut plan, 1, &start, &TIGHT, &mut end, &mut reports).is_err(), "no weights yet");
-    cpu.ode_load(&mut plan, &cpu.upload(&[-1.0])).unwrap();
+    cpu.ode_load(&mut plan, &cpu.upload(&[-1.0]).unwrap()).unwrap();
     let few = OdeTolerance { max_steps: 2, ..TIGHT };
     cpu.integrate(&mut plan, 1, &start, &few, &mut end, &mut reports).unwrap();
     assert_eq!(reports[0].outcome, OdeOutcome::StepLimit);
     assert!(reports[0].time < 1.0);
     // dz/dt = 1000 z leaves the numbers of f64 before t = 1 only beyond e^709.
-    cpu.ode_load(&mut plan, &cpu.upload(&[1000.0])).unwrap();
+    cpu.ode_load(&mut plan, &cpu.upload(&[1000.0]).unwrap()).unwrap();
     let rough = OdeTolerance { relative: 1e-3, absolute: 1e-6, max_steps: 100_000 };
     cpu.integrate(&mut plan, 1, &start, &rough, &mut end, &mut reports).unwrap();
     assert_eq!(reports[0].outcome, OdeOutcome::NotFinite, "{reports:?}");
-    assert!(matches!(cpu.ode_load(&mut plan, &cpu.upload(&[f64::NAN])), Err(EngineError::NotFinite { .. })));
+    assert!(matches!(
+        cpu.ode_load(&mut plan, &cpu.upload(&[f64::NAN]).unwrap()),
+        Err(EngineError::NotFinite { .. })
+    ));
     assert!(cpu.ode_plan(operator, Activation::Tanh, 0).is_err());
 }

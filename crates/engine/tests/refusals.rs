@@ -3,11 +3,11 @@
 mod common;
 
 use common::*;
-use subdeq_engine::cpu::CustomMap;
 use subdeq_engine::{
     Activation, Cpu, Device, EngineError, Form, Map, Measure, Operator, Outcome, PNorm, Padding,
     SampleReport, Scope, Solver, Start, Stopping,
 };
+use subdeq_engine::{CustomMap, CustomMaps, Equilibria};
 use subdeq_map::{Groups, Layout, Map as Equation, Parts};
 
 fn cpu() -> Cpu<f32> {
@@ -19,16 +19,16 @@ fn weights_and_inputs_must_be_finite() {
     let cpu = cpu();
     let mut plan = cpu.plan(&plain(DENSE), 2).unwrap();
     for (bad, shown) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (f32::NEG_INFINITY, "-inf")] {
-        let mut w = cpu.zeros(169);
+        let mut w = cpu.zeros(169).unwrap();
         w[40] = bad;
         let error = cpu.load(&mut plan, &[&w]).unwrap_err();
         assert_eq!(error, EngineError::NotFinite { what: "weights[0]", index: 40, value: shown.into() });
     }
     let problem = contracting(plain(DENSE), 2, 1);
     load(&cpu, &mut plan, &problem);
-    let (mut y, mut z) = (cpu.upload(&convert::<f32>(&problem.y)), cpu.zeros(26));
+    let (mut y, mut z) = (cpu.upload(&convert::<f32>(&problem.y)).unwrap(), cpu.zeros(26).unwrap());
     y[25] = f32::NAN;
-    let mut reports = [SampleReport::default(); 2];
+    let mut reports = vec![SampleReport::default(); 2];
     let stop = stopping(1e-3, 10);
     let error =
         cpu.solve(&mut plan, 2, &y, &Solver::Picard, &stop, Start::Constant(1.0), &mut z, &mut reports);
@@ -42,31 +42,32 @@ fn shapes_must_fit() {
     let cpu = cpu();
     assert!(matches!(cpu.plan(&plain(DENSE), 0), Err(EngineError::Invalid(_))));
     let mut plan = cpu.plan(&plain(DENSE), 2).unwrap();
-    let (y, mut z, mut reports) = (cpu.zeros(26), cpu.zeros(26), [SampleReport::default(); 2]);
+    let (y, mut z, mut reports) =
+        (cpu.zeros(26).unwrap(), cpu.zeros(26).unwrap(), vec![SampleReport::default(); 2]);
     let stop = stopping(1e-3, 10);
-    let solve = |plan: &mut _, batch, y: &_, z: &mut _, reports: &mut [SampleReport]| {
+    let solve = |plan: &mut _, batch, y: &_, z: &mut _, reports: &mut Vec<SampleReport>| {
         cpu.solve(plan, batch, y, &Solver::Picard, &stop, Start::Constant(1.0), z, reports)
     };
     let error = solve(&mut plan, 2, &y, &mut z, &mut reports).unwrap_err();
     assert!(error.to_string().contains("load"), "{error}");
     assert!(matches!(
-        cpu.load(&mut plan, &[&cpu.zeros(168)]),
+        cpu.load(&mut plan, &[&cpu.zeros(168).unwrap()]),
         Err(EngineError::Length { needed: 169, found: 168, .. })
     ));
     assert!(matches!(cpu.load(&mut plan, &[]), Err(EngineError::Invalid(_))));
-    cpu.load(&mut plan, &[&cpu.zeros(169)]).unwrap();
+    cpu.load(&mut plan, &[&cpu.zeros(169).unwrap()]).unwrap();
     assert!(matches!(solve(&mut plan, 0, &y, &mut z, &mut reports), Err(EngineError::Invalid(_))));
     assert!(matches!(solve(&mut plan, 3, &y, &mut z, &mut reports), Err(EngineError::Invalid(_))));
     assert!(matches!(
-        solve(&mut plan, 2, &cpu.zeros(25), &mut z, &mut reports),
+        solve(&mut plan, 2, &cpu.zeros(25).unwrap(), &mut z, &mut reports),
         Err(EngineError::Length { what: "y", .. })
     ));
     assert!(matches!(
-        solve(&mut plan, 2, &y, &mut cpu.zeros(25), &mut reports),
+        solve(&mut plan, 2, &y, &mut cpu.zeros(25).unwrap(), &mut reports),
         Err(EngineError::Length { what: "z", .. })
     ));
     assert!(matches!(
-        solve(&mut plan, 2, &y, &mut z, &mut reports[..1]),
+        solve(&mut plan, 2, &y, &mut z, &mut vec![SampleReport::default()]),
         Err(EngineError::Length { what: "reports", .. })
     ));
     solve(&mut plan, 2, &y, &mut z, &mut reports).unwrap();
@@ -101,9 +102,12 @@ fn solvers_that_do_not_fit_a_map() {
         let problem = contracting(map, 1, 1);
         let mut plan = cpu.plan(&map, 1).unwrap();
         load(&cpu, &mut plan, &problem);
-        let (y, mut z) = (cpu.upload(&convert::<f32>(&problem.y)), cpu.zeros(map.operator().state_len()));
+        let (y, mut z) = (
+            cpu.upload(&convert::<f32>(&problem.y)).unwrap(),
+            cpu.zeros(map.operator().state_len()).unwrap(),
+        );
         let stop = Stopping { measure, ..stopping(1e-3, 10) };
-        let mut reports = [SampleReport::default()];
+        let mut reports = vec![SampleReport::default()];
         let result = cpu.solve(&mut plan, 1, &y, &solver, &stop, Start::Constant(1.0), &mut z, &mut reports);
         assert!(matches!(result, Err(EngineError::Invalid(_))), "{map:?} by {solver:?}: {result:?}");
     };
@@ -135,13 +139,13 @@ fn scalar(activation: Activation, w: f32, y: f32, solver: Solver, stopping: Stop
     let equation = Equation::single(activation, 0.0).unwrap().inner().unwrap();
     let map = Map::new(Operator::Dense { n: 1 }, equation).unwrap();
     let mut plan = cpu.plan(&map, 1).unwrap();
-    cpu.load(&mut plan, &[&cpu.upload(&[w])]).unwrap();
-    let mut z = cpu.zeros(1);
-    let mut reports = [SampleReport::default()];
+    cpu.load(&mut plan, &[&cpu.upload(&[w]).unwrap()]).unwrap();
+    let mut z = cpu.zeros(1).unwrap();
+    let mut reports = vec![SampleReport::default()];
     cpu.solve(
         &mut plan,
         1,
-        &cpu.upload(&[y]),
+        &cpu.upload(&[y]).unwrap(),
         &solver,
         &stopping,
         Start::Constant(1.0),
@@ -273,7 +277,7 @@ fn custom_maps_run_by_the_same_solvers() {
         &rule,
         Start::Given,
         &mut [0.0; 3],
-        &mut [SampleReport::default()],
+        &mut vec![SampleReport::default()],
     );
     assert!(matches!(result, Err(EngineError::Invalid(_))));
 }

@@ -26,6 +26,7 @@ mod map;
 mod names;
 mod norm;
 mod operator;
+mod parametrisation;
 mod weight_class;
 
 pub use activation::{Activation, UnknownActivation};
@@ -34,4 +35,5 @@ pub use form::{Form, Injection};
 pub use map::{BadMap, Map, Overrides, Parts};
 pub use norm::{Groups, Normalisation, PNorm, Projection};
 pub use operator::{Conv, Dense, Graph, Layout, Operator, OperatorError, Padding};
+pub use parametrisation::Parametrisation;
 pub use weight_class::{SignStructure, WeightClass};

@@ -38,23 +38,27 @@ unsafe impl<T: Zeroable + Send> Send for Buffer<T> {}
 unsafe impl<T: Zeroable + Sync> Sync for Buffer<T> {}
 
 impl<T: Zeroable> Buffer<T> {
-    fn layout(len: usize) -> Layout {
-        let numbers = Layout::array::<T>(len).expect("a buffer larger than the address space");
-        numbers.align_to(ALIGNMENT).expect("64 is a power of two")
+    /// `None` for more than the address space.
+    fn layout(len: usize) -> Option<Layout> {
+        Layout::array::<T>(len).ok()?.align_to(ALIGNMENT).ok()
     }
 
-    /// `len` zeros.
-    pub fn zeros(len: usize) -> Self {
+    /// `len` zeros; `None` where memory does not suffice.
+    #[must_use]
+    pub fn try_zeros(len: usize) -> Option<Self> {
         if len == 0 {
-            return Self { start: NonNull::dangling(), len };
+            return Some(Self { start: NonNull::dangling(), len });
         }
-        let layout = Self::layout(len);
         // SAFETY: the layout has a nonzero size since `len > 0` and `T` is not zero-sized.
-        let raw = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(raw.cast::<T>()) {
-            Some(start) => Self { start, len },
-            None => handle_alloc_error(layout),
-        }
+        let raw = unsafe { alloc_zeroed(Self::layout(len)?) };
+        Some(Self { start: NonNull::new(raw.cast::<T>())?, len })
+    }
+
+    /// `len` zeros; ends the process where memory does not suffice, as `Vec` does.
+    #[must_use]
+    pub fn zeros(len: usize) -> Self {
+        Self::try_zeros(len)
+            .unwrap_or_else(|| handle_alloc_error(Self::layout(len).unwrap_or(Layout::new::<T>())))
     }
 
     /// A copy of `numbers`.
@@ -74,9 +78,9 @@ impl<T: Zeroable> Buffer<T> {
 
 impl<T: Zeroable> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if self.len > 0 {
+        if let Some(layout) = Self::layout(self.len).filter(|_| self.len > 0) {
             // SAFETY: the memory came from `alloc_zeroed` with the same layout and is freed once.
-            unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.len)) }
+            unsafe { dealloc(self.start.as_ptr().cast(), layout) }
         }
     }
 }

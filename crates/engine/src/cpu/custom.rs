@@ -5,11 +5,11 @@ use std::marker::PhantomData;
 use crate::cpu::Cpu;
 use crate::cpu::packed::check_len;
 use crate::cpu::plan::{Methods, check_solver};
-use crate::cpu::problem::{CustomAdjoint, CustomForward, CustomMap};
+use crate::cpu::problem::{CustomAdjoint, CustomForward};
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Block, Workspace, solve_block, solve_lockstep};
 use crate::cpu::step::FixedPointStep;
-use crate::{EngineError, Result, SampleReport, Scope, Solver, Start, Stopping};
+use crate::{CustomMap, CustomMaps, EngineError, Result, SampleReport, Scope, Solver, Start, Stopping};
 
 /// What a thread needs to solve samples of a custom map.
 struct Worker<T: SimdReal> {
@@ -17,35 +17,45 @@ struct Worker<T: SimdReal> {
     workspace: Workspace<T>,
 }
 
+macro_rules! custom_maps {
+    ($($t:ident),*) => {$(
+        impl CustomMaps for Cpu<$t> {
+            fn solve_custom(
+                &self,
+                map: &dyn CustomMap<$t>,
+                batch: usize,
+                solver: &Solver,
+                stopping: &Stopping,
+                start: Start,
+                z: &mut [$t],
+                reports: &mut [SampleReport],
+            ) -> Result<()> {
+                self.solve_samples(map, batch, solver, stopping, start, z, reports)
+            }
+
+            fn adjoint_custom(
+                &self,
+                map: &dyn CustomMap<$t>,
+                batch: usize,
+                z: &[$t],
+                v: &[$t],
+                solver: &Solver,
+                stopping: &Stopping,
+                g: &mut [$t],
+                reports: &mut [SampleReport],
+            ) -> Result<()> {
+                self.adjoint_samples(map, batch, z, v, solver, stopping, g, reports)
+            }
+        }
+    )*};
+}
+custom_maps!(f32, f64);
+
 impl<T: SimdReal> Cpu<T> {
-    /// Solves `z = F(z)` for each sample of a user's own map; `z` holds `batch` states and, if the start is given, the
-    /// starts. Its memory is allocated for the call.
-    ///
-    /// ```
-    /// use subdeq_engine::cpu::CustomMap;
-    /// use subdeq_engine::{Cpu, Measure, SampleReport, Scope, Solver, Start, Stopping};
-    ///
-    /// /// z = cos z.
-    /// struct Cosine;
-    /// impl CustomMap<f64> for Cosine {
-    ///     fn state_len(&self) -> usize { 1 }
-    ///     fn apply(&self, _: usize, z: &[f64], out: &mut [f64]) { out[0] = z[0].cos() }
-    ///     fn vjp(&self, _: usize, z: &[f64], g: &[f64], out: &mut [f64]) { out[0] = -z[0].sin() * g[0] }
-    /// }
-    ///
-    /// let cpu = Cpu::<f64>::new(1)?;
-    /// let stopping =
-    ///     Stopping { measure: Measure::Absolute, tolerance: 1e-12, max_iterations: 100, scope: Scope::PerSample };
-    /// let solver = Solver::Anderson { window: 3, ridge: 1e-12, mixing: 1.0 };
-    /// let (mut z, mut reports) = ([0.0], [SampleReport::default()]);
-    /// cpu.solve_custom(&Cosine, 1, &solver, &stopping, Start::Constant(1.0), &mut z, &mut reports)?;
-    /// assert!(reports[0].converged() && (z[0] - 0.7390851332151607).abs() < 1e-11);
-    /// # Ok::<(), subdeq_engine::EngineError>(())
-    /// ```
-    #[allow(clippy::too_many_arguments)] // as many sides as Device::solve has
-    pub fn solve_custom<M: CustomMap<T> + ?Sized>(
+    #[allow(clippy::too_many_arguments)] // as many sides as Equilibria::solve has
+    fn solve_samples(
         &self,
-        map: &M,
+        map: &dyn CustomMap<T>,
         batch: usize,
         solver: &Solver,
         stopping: &Stopping,
@@ -68,11 +78,10 @@ impl<T: SimdReal> Cpu<T> {
         Ok(())
     }
 
-    /// Solves `g = J^T g + v` for each sample of a user's own map, `J` its Jacobian at `z`, started at `v`.
-    #[allow(clippy::too_many_arguments)] // as many sides as Device::adjoint has
-    pub fn adjoint_custom<M: CustomMap<T> + ?Sized>(
+    #[allow(clippy::too_many_arguments)] // as many sides as Equilibria::adjoint has
+    fn adjoint_samples(
         &self,
-        map: &M,
+        map: &dyn CustomMap<T>,
         batch: usize,
         z: &[T],
         v: &[T],
@@ -132,8 +141,8 @@ impl<T: SimdReal> Cpu<T> {
     }
 }
 
-fn check<T: SimdReal, M: CustomMap<T> + ?Sized>(
-    map: &M,
+fn check<T: SimdReal>(
+    map: &dyn CustomMap<T>,
     batch: usize,
     solver: &Solver,
     stopping: &Stopping,

@@ -1,4 +1,4 @@
-//! Equilibria on the CPU: the implementation of [`Device`].
+//! Equilibria on the CPU.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,57 +6,24 @@ use crate::cpu::Cpu;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::conv::Accuracy;
 use crate::cpu::linear::Linear;
+use crate::cpu::memory::reserved;
 use crate::cpu::packed::{check_finite, check_len};
 use crate::cpu::plan::{Common, CpuPlan, Inputs, Prepared, Worker, check_solver};
 use crate::cpu::pullback::Cotangents;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Block, solve_block, solve_lockstep};
-use crate::{Device, EngineError, Map, Result, SampleReport, Scope, Solver, Start, Stopping};
+use crate::{
+    EngineError, Equilibria, Map, Measure, Outcome, Pass, Result, SampleReport, Scope, Solver, Start,
+    Stopping, Summary,
+};
 
-/// Numbers that are checked and copied together.
-const WRITE_PIECE: usize = 1 << 13;
-
-/// Implements [`Device`] for a number type. Not one generic implementation: the kernels are compiled here, once, and not again
+/// Implements [`Equilibria`] for a number type. Not one generic implementation: the kernels are compiled here, once, and not again
 /// in every crate that uses them.
-macro_rules! device {
+macro_rules! equilibria {
     ($($t:ident),*) => {$(
-        impl Device<$t> for Cpu<$t> {
-            type Array = Buffer<$t>;
+        impl Equilibria for Cpu<$t> {
             type Plan = CpuPlan<$t>;
-
-            fn zeros(&self, len: usize) -> Buffer<$t> {
-                Buffer::zeros(len)
-            }
-
-            fn upload(&self, host: &[$t]) -> Buffer<$t> {
-                Buffer::from_slice(host)
-            }
-
-            fn write(&self, array: &mut Buffer<$t>, host: &[$t]) -> Result<()> {
-                check_same_len("the array", array.len(), host.len())?;
-                array.copy_from_slice(host);
-                Ok(())
-            }
-
-            fn write_finite(&self, what: &'static str, array: &mut Buffer<$t>, host: &[$t]) -> Result<()> {
-                check_len(what, array.len(), host.len())?;
-                let refused = AtomicBool::new(false);
-                // Checked and copied piece by piece, so that the second look finds the piece in cache.
-                let pieces = array.chunks_mut(WRITE_PIECE).zip(host.chunks(WRITE_PIECE));
-                self.team().for_each(pieces, |(array, host)| {
-                    if check_finite(self.isa, what, host).is_err() {
-                        refused.store(true, Ordering::Relaxed);
-                    }
-                    array[..host.len()].copy_from_slice(host);
-                });
-                if refused.into_inner() { check_finite(self.isa, what, host) } else { Ok(()) }
-            }
-
-            fn read(&self, array: &Buffer<$t>, host: &mut [$t]) -> Result<()> {
-                check_same_len("the host slice", host.len(), array.len())?;
-                host.copy_from_slice(array);
-                Ok(())
-            }
+            type Reports = Vec<SampleReport>;
 
             fn plan(&self, map: &Map, batch: usize) -> Result<CpuPlan<$t>> {
                 CpuPlan::new(self.isa, self.threads, map, batch)
@@ -72,6 +39,42 @@ macro_rules! device {
                     plan.packed.load(&weights)?;
                 }
                 plan.loaded = true;
+                Ok(())
+            }
+
+            fn reports(&self, batch: usize) -> Result<Vec<SampleReport>> {
+                reserved(batch)
+            }
+
+            fn read_reports(&self, reports: &Vec<SampleReport>, host: &mut [SampleReport]) -> Result<()> {
+                check_len("reports", reports.len(), host.len())?;
+                host.copy_from_slice(&reports[..host.len()]);
+                Ok(())
+            }
+
+            fn count(&self, pass: Pass, batch: usize, reports: &Vec<SampleReport>, tally: &mut Summary) -> Result<()> {
+                check_len("reports", reports.len(), batch)?;
+                tally.count(pass, &reports[..batch]);
+                Ok(())
+            }
+
+            fn compare(
+                &self,
+                state_len: usize,
+                batch: usize,
+                iterations: u32,
+                stopping: &Stopping,
+                before: &Buffer<$t>,
+                after: &Buffer<$t>,
+                reports: &mut Vec<SampleReport>,
+            ) -> Result<()> {
+                check_len("the state before", before.len(), batch * state_len)?;
+                check_len("the state after", after.len(), batch * state_len)?;
+                check_len("reports", reports.len(), batch)?;
+                let samples = before.chunks_exact(state_len).zip(after.chunks_exact(state_len));
+                for (report, (before, after)) in reports[..batch].iter_mut().zip(samples) {
+                    *report = last_step(iterations, stopping, before, after);
+                }
                 Ok(())
             }
 
@@ -109,7 +112,7 @@ macro_rules! device {
                 stopping: &Stopping,
                 start: Start,
                 z: &mut Buffer<$t>,
-                reports: &mut [SampleReport],
+                reports: &mut Vec<SampleReport>,
             ) -> Result<()> {
                 let sizes = check_call(plan, batch)?;
                 check_solver(solver, stopping)?;
@@ -139,7 +142,7 @@ macro_rules! device {
                 solver: &Solver,
                 stopping: &Stopping,
                 g: &mut Buffer<$t>,
-                reports: &mut [SampleReport],
+                reports: &mut Vec<SampleReport>,
             ) -> Result<()> {
                 let sizes = check_call(plan, batch)?;
                 check_solver(solver, stopping)?;
@@ -170,7 +173,7 @@ macro_rules! device {
                 g: &Buffer<$t>,
                 gz: Option<&mut Buffer<$t>>,
                 gy: &mut Buffer<$t>,
-                gw: &mut [&mut Buffer<$t>],
+                gw: &mut [Buffer<$t>],
             ) -> Result<()> {
                 let sizes = check_call(plan, batch)?;
                 let (z, y, g) = (sizes.states("z", z)?, sizes.injections(y)?, sizes.states("g", g)?);
@@ -194,7 +197,7 @@ macro_rules! device {
         }
     )*};
 }
-device!(f32, f64);
+equilibria!(f32, f64);
 
 /// One block of a solve.
 struct Job<'a, T> {
@@ -309,6 +312,16 @@ fn check_call<T: SimdReal>(plan: &CpuPlan<T>, batch: usize) -> Result<Sizes> {
     Ok(Sizes { batch, state: map.operator.state_len(), injection: map.injection_len() })
 }
 
-fn check_same_len(what: &'static str, found: usize, needed: usize) -> Result<()> {
-    if found == needed { Ok(()) } else { Err(EngineError::Length { what, found, needed }) }
+/// How far a sample's last application went.
+fn last_step<T: SimdReal>(iterations: u32, stopping: &Stopping, before: &[T], after: &[T]) -> SampleReport {
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+    let gap = norm(&mut before.iter().zip(after).map(|(a, b)| b.to_f64() - a.to_f64()));
+    let size = norm(&mut after.iter().map(|z| z.to_f64()));
+    let residual = if stopping.measure == Measure::Relative { gap / (1e-5 + size) } else { gap };
+    let outcome = match residual {
+        r if !r.is_finite() => Outcome::NotFinite,
+        r if r <= stopping.tolerance => Outcome::Converged,
+        _ => Outcome::IterationLimit,
+    };
+    SampleReport { iterations, residual, outcome }
 }

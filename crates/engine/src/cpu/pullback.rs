@@ -51,13 +51,13 @@ impl<'a, T> Cotangents<'a, T> {
 }
 
 impl<T: SimdReal> Cpu<T> {
-    /// [`crate::Device::pullback`] with checked arguments.
+    /// [`crate::Equilibria::pullback`] with checked arguments.
     pub(super) fn pull_back(
         &self,
         plan: &mut CpuPlan<T>,
         batch: usize,
         all: Cotangents<'_, T>,
-        gw: &mut [&mut Buffer<T>],
+        gw: &mut [Buffer<T>],
     ) {
         let map = plan.packed.map;
         let (state, injection) = (map.operator.state_len(), map.injection_len());
@@ -165,7 +165,7 @@ fn pull_back_block<T: SimdReal>(
 }
 
 /// Adds the accumulators of all chunks to the gradients, in the order of the chunks.
-fn add_up<T: SimdReal>(packed: &Packed<T>, accumulators: &mut [T], gw: &mut [&mut Buffer<T>]) {
+fn add_up<T: SimdReal>(packed: &Packed<T>, accumulators: &mut [T], gw: &mut [Buffer<T>]) {
     let len = accumulator_len(packed);
     let (total, rest) = accumulators.split_at_mut(len);
     for accumulator in rest.chunks_exact(len) {

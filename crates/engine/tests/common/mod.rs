@@ -6,8 +6,8 @@ use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
 use subdeq_engine::cpu::simd::SimdReal;
 use subdeq_engine::{
-    Activation, Cpu, Device, Form, Injection, Map, Measure, Operator, PNorm, Padding, SampleReport, Scope,
-    Solver, Start, Stopping,
+    Activation, Cpu, Device, Equilibria, Form, Injection, Map, Measure, Operator, PNorm, Padding,
+    SampleReport, Scope, Solver, Start, Stopping,
 };
 use subdeq_map::{Groups, Map as Equation, Normalisation, Parts};
 
@@ -171,24 +171,24 @@ pub fn solve<T: SimdReal>(
     stopping: &Stopping,
 ) -> (Vec<f64>, Vec<SampleReport>)
 where
-    Cpu<T>: Device<T, Array = Buffer<T>>,
+    Cpu<T>: Equilibria<Elem = T, Array = Buffer<T>, Reports = Vec<SampleReport>>,
 {
     let len = problem.map.operator().state_len();
     let mut plan = cpu.plan(&problem.map, problem.batch).unwrap();
     load(cpu, &mut plan, problem);
-    let y = cpu.upload(&convert::<T>(&problem.y));
-    let mut z = cpu.zeros(problem.batch * len);
+    let y = cpu.upload(&convert::<T>(&problem.y)).unwrap();
+    let mut z = cpu.zeros(problem.batch * len).unwrap();
     let mut reports = vec![SampleReport::default(); problem.batch];
     cpu.solve(&mut plan, problem.batch, &y, solver, stopping, Start::Constant(1.0), &mut z, &mut reports)
         .unwrap_or_else(|error| panic!("{:?} by {solver:?}: {error}", problem.map));
     (z.iter().map(|x| x.to_f64()).collect(), reports)
 }
 
-pub fn load<T: SimdReal>(cpu: &Cpu<T>, plan: &mut <Cpu<T> as Device<T>>::Plan, problem: &Problem)
+pub fn load<T: SimdReal>(cpu: &Cpu<T>, plan: &mut <Cpu<T> as Equilibria>::Plan, problem: &Problem)
 where
-    Cpu<T>: Device<T>,
+    Cpu<T>: Equilibria<Elem = T>,
 {
-    let weights: Vec<_> = problem.weights.iter().map(|w| cpu.upload(&convert::<T>(w))).collect();
+    let weights: Vec<_> = problem.weights.iter().map(|w| cpu.upload(&convert::<T>(w)).unwrap()).collect();
     cpu.load(plan, &weights.iter().collect::<Vec<_>>()).unwrap();
 }
 

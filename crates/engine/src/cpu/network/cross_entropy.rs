@@ -2,7 +2,15 @@
 
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::simd::{Lanes, SimdReal, for_vectors, get, put};
-use crate::network::CrossEntropy;
+
+/// Loss and hits of a batch.
+#[derive(Debug)]
+pub(super) struct CrossEntropy {
+    /// Mean of `-ln softmax(logits)[label]`.
+    pub loss: f64,
+    /// Samples whose largest logit (the first, in a tie) is the label's.
+    pub correct: usize,
+}
 
 /// Mean loss and hits of a batch; `gradient` becomes the gradient of the mean loss for the logits.
 pub(super) fn cross_entropy<T: SimdReal>(

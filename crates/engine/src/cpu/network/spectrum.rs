@@ -16,7 +16,7 @@ const ROUGH: f64 = 0.02;
 const FINE: f64 = 1e-10;
 
 /// An upper estimate of the largest eigenvalue of the symmetric part of `W`; `gradient` becomes its derivative.
-pub(super) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &mut [T]) -> f64 {
+pub(crate) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &mut [T]) -> f64 {
     match *operator {
         Operator::Dense { n } => {
             let symmetric: Vec<f64> =
@@ -63,6 +63,18 @@ pub(super) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &m
             top.value + top.residual
         }
     }
+}
+
+/// `sqrt(||W||_1 ||W||_inf) >= ||W||_2`.
+pub(super) fn norm_bound<T: Real>(operator: &Operator, w: &[T]) -> f64 {
+    let (units, taps) = (operator.units(), operator.taps());
+    let (mut rows, mut cols) = (vec![0.0; units], vec![0.0; units]);
+    for (at, w) in w.iter().enumerate() {
+        rows[at / taps / units] += w.to_f64().abs();
+        cols[at / taps % units] += w.to_f64().abs();
+    }
+    let largest = |sums: &[f64]| sums.iter().fold(0.0f64, |m, &s| m.max(s));
+    (largest(&rows) * largest(&cols)).sqrt()
 }
 
 /// The factor of Peaceman-Rachford's splitting, `||(I - t(I - W)) (I + t(I - W))^-1||_2 = ||2R - I||_2`: for a

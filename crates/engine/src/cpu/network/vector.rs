@@ -5,36 +5,10 @@ use super::vectorised::vectorised;
 use crate::Real;
 use crate::cpu::team::Team;
 
-/// Entries that one task handles; a multiple of [`LANES`].
+/// Entries that one task handles.
 pub(super) const CHUNK: usize = 1 << 14;
-/// Partial sums that a reduction keeps.
-const LANES: usize = 16;
 /// Rows that one task of a column sum handles.
 const ROWS: usize = 256;
-
-/// `x . y` in `f64`, in an order that depends on the length only.
-pub(super) fn dot<T: Real>(team: &Team, x: &[T], y: &[T]) -> f64 {
-    with_scratch(x.len().div_ceil(CHUNK), |sums: &mut [f64]| {
-        let chunks = sums.iter_mut().zip(x.chunks(CHUNK)).zip(y.chunks(CHUNK));
-        team.for_each(chunks, |((sum, x), y)| {
-            *sum = vectorised(|| dot_chunk(x, y));
-        });
-        sums.iter().sum()
-    })
-}
-
-#[inline(always)]
-fn dot_chunk<T: Real>(x: &[T], y: &[T]) -> f64 {
-    let mut lanes = [0.0; LANES];
-    let (xs, ys) = (x.chunks_exact(LANES), y.chunks_exact(LANES));
-    let tail: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(a, b)| a.to_f64() * b.to_f64()).sum();
-    for (x, y) in xs.zip(ys) {
-        for i in 0..LANES {
-            lanes[i] += x[i].to_f64() * y[i].to_f64();
-        }
-    }
-    lanes.iter().sum::<f64>() + tail
-}
 
 /// `y <- f(x, y)` entry by entry.
 pub(super) fn combine<T: Real>(team: &Team, x: &[T], y: &mut [T], f: impl Fn(T, T) -> T + Sync) {
@@ -104,18 +78,11 @@ mod tests {
 
     #[test]
     fn sums_equal_their_definitions() {
-        let n = 3 * CHUNK + 5;
-        let x: Vec<f64> = (0..n).map(|i| (i % 7) as f64).collect();
+        let (cols, rows) = (6, 2 * ROWS + 3);
+        let x: Vec<f64> = (0..rows * cols).map(|i| (i % 7) as f64).collect();
         let team = Team::new(1).unwrap();
-        assert_eq!(
-            dot(&team, &x, &x),
-            x.iter().map(|x| x * x).sum::<f64>(),
-            "sums of small integers are exact"
-        );
-        let cols = 6;
-        let rows = 2 * ROWS + 3;
         let mut sums = vec![1.0; cols];
-        sum_rows(&team, cols, &x[..rows * cols], &mut sums);
+        sum_rows(&team, cols, &x, &mut sums);
         for (col, &sum) in sums.iter().enumerate() {
             assert_eq!(sum, 1.0 + (0..rows).map(|r| x[r * cols + col]).sum::<f64>());
         }

@@ -14,11 +14,13 @@ use crate::cpu::buffer::Buffer;
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::linear::{Linear, LinearScratch, OuterProducts, outer_products};
 use crate::cpu::linearise::Multiply;
+use crate::cpu::memory::reserved;
 use crate::cpu::packed::{Packed, check_finite, check_len};
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::vector::add_scaled;
-use crate::ode::{Integrate, OdeOutcome, OdeReport, OdeTolerance};
-use crate::{Activation, EngineError, Map, Operator, Result};
+use crate::{
+    Activation, EngineError, Integrate, Map, OdeOutcome, OdeReport, OdeTolerance, Operator, Result, Summary,
+};
 
 /// The first step that is tried.
 const FIRST_STEP: f64 = 0.1;
@@ -34,15 +36,15 @@ const DENSE_BLOCK: usize = 32;
 /// An equation with its weights and the trajectories of the last integration.
 ///
 /// ```
-/// use subdeq_engine::{Activation, Cpu, Device, Integrate, OdeReport, OdeTolerance, Operator};
+/// use subdeq_engine::{Activation, Cpu, Device, Integrate, OdeTolerance, Operator};
 ///
 /// // dz/dt = -z
 /// let cpu = Cpu::<f64>::new(1)?;
 /// let mut plan = cpu.ode_plan(Operator::Dense { n: 1 }, Activation::Identity, 1)?;
-/// cpu.ode_load(&mut plan, &cpu.upload(&[-1.0]))?;
+/// cpu.ode_load(&mut plan, &cpu.upload(&[-1.0])?)?;
 /// let tolerance = OdeTolerance { relative: 1e-9, absolute: 1e-12, max_steps: 1000 };
-/// let (mut z, mut reports) = (cpu.zeros(1), [OdeReport::default()]);
-/// cpu.integrate(&mut plan, 1, &cpu.upload(&[1.0]), &tolerance, &mut z, &mut reports)?;
+/// let (mut z, mut reports) = (cpu.zeros(1)?, cpu.ode_reports(1)?);
+/// cpu.integrate(&mut plan, 1, &cpu.upload(&[1.0])?, &tolerance, &mut z, &mut reports)?;
 /// assert!((z[0] - (-1.0f64).exp()).abs() < 1e-8);
 /// # Ok::<(), subdeq_engine::EngineError>(())
 /// ```
@@ -373,8 +375,9 @@ impl<T: SimdReal> Vectorised<T> for ActivateWithSlope<'_, T> {
 /// The methods for a number type; compiled here, once.
 macro_rules! integrate {
     ($($t:ident),*) => {$(
-        impl Integrate<$t> for Cpu<$t> {
+        impl Integrate for Cpu<$t> {
             type OdePlan = OdePlan<$t>;
+            type OdeReports = Vec<OdeReport>;
 
             fn ode_plan(&self, operator: Operator, activation: Activation, batch: usize) -> Result<OdePlan<$t>> {
                 OdePlan::make(self, operator, activation, batch)
@@ -387,6 +390,22 @@ macro_rules! integrate {
                 Ok(())
             }
 
+            fn ode_reports(&self, batch: usize) -> Result<Vec<OdeReport>> {
+                reserved(batch)
+            }
+
+            fn read_ode_reports(&self, reports: &Vec<OdeReport>, host: &mut [OdeReport]) -> Result<()> {
+                check_len("reports", reports.len(), host.len())?;
+                host.copy_from_slice(&reports[..host.len()]);
+                Ok(())
+            }
+
+            fn ode_count(&self, batch: usize, reports: &Vec<OdeReport>, tally: &mut Summary) -> Result<()> {
+                check_len("reports", reports.len(), batch)?;
+                tally.count_integrations(&reports[..batch]);
+                Ok(())
+            }
+
             fn integrate(
                 &self,
                 plan: &mut OdePlan<$t>,
@@ -394,7 +413,7 @@ macro_rules! integrate {
                 start: &Buffer<$t>,
                 tolerance: &OdeTolerance,
                 end: &mut Buffer<$t>,
-                reports: &mut [OdeReport],
+                reports: &mut Vec<OdeReport>,
             ) -> Result<()> {
                 plan.run(self, batch, start, tolerance, end, reports)
             }

@@ -1,22 +1,10 @@
 //! A user's own map, run by the same solvers.
 
-use crate::Measure;
 use crate::cpu::distance::{Distance, DistanceRow};
 use crate::cpu::isa::Isa;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::step::FixedPointStep;
-
-/// A map of a user's own: `apply`, and the product with the transposed Jacobian for its adjoint.
-///
-/// It may be called from several threads at once, for different samples.
-pub trait CustomMap<T>: Sync {
-    /// Numbers in one sample's state.
-    fn state_len(&self) -> usize;
-    /// `out = F(z)` for sample `sample`.
-    fn apply(&self, sample: usize, z: &[T], out: &mut [T]);
-    /// `out = J^T g`, `J` the Jacobian of `F` at `z`, for sample `sample`.
-    fn vjp(&self, sample: usize, z: &[T], g: &[T], out: &mut [T]);
-}
+use crate::{CustomMap, Measure};
 
 /// `z = F(z)` of a custom map, for the samples from `first` on.
 pub(crate) struct CustomForward<'a, T, M: ?Sized> {

@@ -6,7 +6,6 @@ mod forward;
 mod splitting;
 
 pub(crate) use adjoint::{Adjoint, AdjointScratch};
-pub use custom::CustomMap;
 pub(crate) use custom::{CustomAdjoint, CustomForward};
 pub(crate) use forward::{Forward, ForwardScratch};
 pub(crate) use splitting::{Resolvent, Scheme, Splitting, Target};

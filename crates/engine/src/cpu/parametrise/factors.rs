@@ -3,10 +3,9 @@
 //! A convolution is one matrix per tap; transposing it transposes the matrices and mirrors the taps, and tap `d` of `A'A`
 //! is the sum of `A_e' A_e'` over all taps with `e' - e = d`: a kernel of side `2 s - 1` out of kernels of side `s`.
 
-use subdeq_engine::{Operator, Real};
+use subdeq_map::Parametrisation;
 
-/// Height and width of the kernels of `A` and `B`, for images.
-const SIDE: usize = 3;
+use crate::{Operator, Real};
 
 /// Shape of the factors `A` and `B`.
 #[derive(Clone, Copy)]
@@ -20,19 +19,14 @@ pub(super) struct Factors {
 type Taps<T> = Vec<Vec<T>>;
 
 impl Factors {
-    pub fn of(operator: &Operator) -> Self {
-        let side = if matches!(operator, Operator::Conv { .. }) { SIDE } else { 1 };
+    pub fn of(parametrisation: &Parametrisation, operator: &Operator) -> Self {
+        let side = parametrisation.factor_side(matches!(operator, Operator::Conv { .. }));
         Self { units: operator.units(), side }
     }
 
     /// Height and width of the kernel of `W`.
-    pub fn product_side(&self) -> usize {
+    fn product_side(&self) -> usize {
         2 * self.side - 1
-    }
-
-    /// Numbers in one factor.
-    pub fn len(&self) -> usize {
-        self.units * self.units * self.side * self.side
     }
 
     /// Writes `W` (out, in, row, column).
@@ -122,10 +116,16 @@ fn subtract_outer<T: Real>(target: &mut [T], left: &[T], right: &[T]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use subdeq_engine::Padding;
+    use crate::Padding;
 
     const CONV: Operator =
         Operator::Conv { channels: 2, height: 4, width: 5, padding: Padding::Circular, kernel: 5 };
+
+    const PRODUCT: Parametrisation = Parametrisation::MonotoneProduct { margin: 0.25 };
+
+    fn factor_len(factors: &Factors) -> usize {
+        (factors.units * factors.side).pow(2)
+    }
 
     fn numbers(len: usize, seed: f64) -> Vec<f64> {
         (0..len).map(|k| ((k as f64 + 1.0) * seed).sin()).collect()
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn the_kernel_is_that_of_the_matrices_product() {
-        let factors = Factors::of(&CONV);
-        let (a, b) = (numbers(factors.len(), 0.7), numbers(factors.len(), 1.3));
+        let factors = Factors::of(&PRODUCT, &CONV);
+        let (a, b) = (numbers(factor_len(&factors), 0.7), numbers(factor_len(&factors), 1.3));
         let mut w = vec![f64::NAN; 4 * 25];
         factors.multiply(0.25, &a, &b, &mut w);
         let (n, w) = matrix(&w, factors.product_side());
@@ -167,8 +167,8 @@ mod tests {
     #[test]
     fn the_pullback_is_the_derivative() {
         for operator in [CONV, Operator::Dense { n: 5 }] {
-            let factors = Factors::of(&operator);
-            let (a, b) = (numbers(factors.len(), 0.7), numbers(factors.len(), 1.3));
+            let factors = Factors::of(&PRODUCT, &operator);
+            let (a, b) = (numbers(factor_len(&factors), 0.7), numbers(factor_len(&factors), 1.3));
             let g = numbers(factors.units.pow(2) * factors.product_side().pow(2), 2.1);
             let value = |a: &[f64], b: &[f64]| {
                 let mut w = vec![0.0; g.len()];

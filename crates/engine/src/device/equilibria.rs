@@ -1,36 +1,34 @@
-//! The one trait between the layers and the hardware.
+//! Whole batches of equilibria and their adjoints.
 
-use crate::{Map, Real, Result, SampleReport, Solver, Start, Stopping};
+use super::{Device, Pass};
+use crate::{Map, Result, SampleReport, Solver, Start, Stopping};
 
-/// Hardware that holds arrays and carries out the operations of equilibrium models on them.
+/// A device that solves `z = F(z; y)`.
 ///
 /// A plan is made once for a map and a batch size and owns every buffer that its solves need, so that a training
 /// step allocates nothing. Weights are loaded into a plan once per training step (they are packed there for the
 /// kernels); after that, a whole batch is solved in one call.
 ///
-/// All arrays are contiguous: samples outermost, then the state as [`crate::Operator`] lays it out. Arrays may be
-/// longer than the batch needs; `batch` says how many samples a call is about (at most the plan's).
-pub trait Device<T: Real>: Send + Sync {
-    /// Contiguous memory on the device.
-    type Array: Send + Sync;
+/// Samples are outermost, then the state as [`crate::Operator`] lays it out; `batch` says how many samples a call is about
+/// (at most the plan's). Numbers that are not finite are never taken for an answer: a device that knows at once refuses them
+/// with an error, one that finds out later says so in the reports.
+pub trait Equilibria: Device {
     /// Packed weights and scratch memory of one map.
     type Plan: Send;
-
-    /// An array of `len` zeros.
-    fn zeros(&self, len: usize) -> Self::Array;
-    /// A copy of host numbers on the device.
-    fn upload(&self, host: &[T]) -> Self::Array;
-    /// Writes host numbers into an array of the same length.
-    fn write(&self, array: &mut Self::Array, host: &[T]) -> Result<()>;
-    /// Writes host numbers to the beginning of an array; refuses what is not finite (`what` names it in the error).
-    fn write_finite(&self, what: &'static str, array: &mut Self::Array, host: &[T]) -> Result<()>;
-    /// Reads an array of the same length.
-    fn read(&self, array: &Self::Array, host: &mut [T]) -> Result<()>;
+    /// How the solves of a batch ended, on the device.
+    type Reports: Send;
 
     /// Makes a plan for batches of at most `batch` samples.
     fn plan(&self, map: &Map, batch: usize) -> Result<Self::Plan>;
     /// Loads the weights, in the order given with [`crate::Map`]; refuses what is not finite.
     fn load(&self, plan: &mut Self::Plan, weights: &[&Self::Array]) -> Result<()>;
+    /// Room for the reports of `batch` samples.
+    fn reports(&self, batch: usize) -> Result<Self::Reports>;
+    /// Reads the reports of the first samples.
+    fn read_reports(&self, reports: &Self::Reports, host: &mut [SampleReport]) -> Result<()>;
+    /// Adds the reports of the first `batch` samples to the counters.
+    fn count(&self, pass: Pass, batch: usize, reports: &Self::Reports, tally: &mut Self::Tally)
+    -> Result<()>;
 
     /// `out = F(z; y)`, one application.
     fn apply(
@@ -40,6 +38,20 @@ pub trait Device<T: Real>: Send + Sync {
         z: &Self::Array,
         y: &Self::Array,
         out: &mut Self::Array,
+    ) -> Result<()>;
+
+    /// Reports on states that were reached by `iterations` applications: how far the last one, from `before` to `after`,
+    /// went, in the measure of the stopping rule (relative or absolute).
+    #[allow(clippy::too_many_arguments)] // two states, what is asked about them, and where the answer goes
+    fn compare(
+        &self,
+        state_len: usize,
+        batch: usize,
+        iterations: u32,
+        stopping: &Stopping,
+        before: &Self::Array,
+        after: &Self::Array,
+        reports: &mut Self::Reports,
     ) -> Result<()>;
 
     /// Solves `z = F(z; y)` for each sample. Refuses a `y` that is not finite; after an error `z` holds nothing of use.
@@ -53,7 +65,7 @@ pub trait Device<T: Real>: Send + Sync {
         stopping: &Stopping,
         start: Start,
         z: &mut Self::Array,
-        reports: &mut [SampleReport],
+        reports: &mut Self::Reports,
     ) -> Result<()>;
 
     /// Solves the adjoint equation `g = J^T g + v`, `J` the Jacobian of `F` in `z` at `(z, y)`, for each sample.
@@ -69,7 +81,7 @@ pub trait Device<T: Real>: Send + Sync {
         solver: &Solver,
         stopping: &Stopping,
         g: &mut Self::Array,
-        reports: &mut [SampleReport],
+        reports: &mut Self::Reports,
     ) -> Result<()>;
 
     /// Pulls `g` back through one application of `F` at `(z, y)`: `gz = J^T g` where asked for, `gy = (dF/dy)^T g`,
@@ -85,6 +97,6 @@ pub trait Device<T: Real>: Send + Sync {
         g: &Self::Array,
         gz: Option<&mut Self::Array>,
         gy: &mut Self::Array,
-        gw: &mut [&mut Self::Array],
+        gw: &mut [Self::Array],
     ) -> Result<()>;
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Activation, Device, Operator, Real, Result};
+use super::Device;
+use crate::{Activation, Operator, Result};
 
 /// How accurately an equation is integrated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,14 +48,22 @@ impl Default for OdeReport {
 
 /// A device that integrates neural differential equations: each sample with steps of its own, so that an answer does not
 /// depend on the batch, and the gradient by backpropagation through the accepted steps.
-pub trait Integrate<T: Real>: Device<T> {
+pub trait Integrate: Device {
     /// Packed weights, scratch memory, and the trajectories of the last integration.
     type OdePlan: Send;
+    /// How the integrations of a batch ended, on the device.
+    type OdeReports: Send;
 
     /// Makes a plan for batches of at most `batch` samples.
     fn ode_plan(&self, operator: Operator, activation: Activation, batch: usize) -> Result<Self::OdePlan>;
     /// Loads `W`; refuses what is not finite.
     fn ode_load(&self, plan: &mut Self::OdePlan, w: &Self::Array) -> Result<()>;
+    /// Room for the reports of `batch` samples.
+    fn ode_reports(&self, batch: usize) -> Result<Self::OdeReports>;
+    /// Reads the reports of the first samples.
+    fn read_ode_reports(&self, reports: &Self::OdeReports, host: &mut [OdeReport]) -> Result<()>;
+    /// Adds the reports of the first `batch` samples to the counters.
+    fn ode_count(&self, batch: usize, reports: &Self::OdeReports, tally: &mut Self::Tally) -> Result<()>;
     /// `z(1)` from `z(0) = start`, for each sample; the plan remembers the trajectories.
     fn integrate(
         &self,
@@ -63,7 +72,7 @@ pub trait Integrate<T: Real>: Device<T> {
         start: &Self::Array,
         tolerance: &OdeTolerance,
         end: &mut Self::Array,
-        reports: &mut [OdeReport],
+        reports: &mut Self::OdeReports,
     ) -> Result<()>;
     /// Pulls `v`, the gradient for `z(1)`, back through the last integration: `gradient` for `z(0)`, and `gw` is added to.
     fn integrate_adjoint(

@@ -1,0 +1,123 @@
+//! Weights from free parameters: what makes an architecture sound for every value an optimiser may choose.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BadMap, Form, Map, Padding, WeightClass};
+
+/// Height and width of the kernels of `A` and `B` in [`Parametrisation::MonotoneProduct`], for images.
+const FACTOR_SIDE: usize = 3;
+
+/// How the weights of a map come from free parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "name", rename_all = "kebab-case")]
+pub enum Parametrisation {
+    /// `W = V`.
+    Free,
+    /// `W = |V|`.
+    Absolute,
+    /// `W = diag(+1, -1, +1, ..) |V|`.
+    RowSigned,
+    /// `P = V+`, `N = V-`.
+    Split,
+    /// `A = V+`, `B = V-`, `P = U+`, `N = U-` (`V` is `units x units`).
+    SplitGains,
+    /// `W = V - max(0, lambda - (1 - margin)) I`, `lambda` the largest eigenvalue of `V`'s symmetric part.
+    MonotoneShifted {
+        /// `m > 0`.
+        margin: f64,
+    },
+    /// `W = (1 - margin) I - A'A + B - B'`; for images `A` and `B` are 3x3 kernels, and `W` is a circular 5x5 one.
+    MonotoneProduct {
+        /// `m > 0`.
+        margin: f64,
+    },
+}
+
+impl Parametrisation {
+    /// The margin of the monotone ones.
+    #[must_use]
+    pub fn margin(&self) -> Option<f64> {
+        match *self {
+            Self::MonotoneShifted { margin } | Self::MonotoneProduct { margin } => Some(margin),
+            _ => None,
+        }
+    }
+
+    /// Height and width of the kernels of the free parameters: 1 for matrices.
+    #[must_use]
+    pub fn factor_side(&self, convolution: bool) -> usize {
+        if convolution { FACTOR_SIDE } else { 1 }
+    }
+
+    /// Height and width of the kernel of the weights that it makes, for images.
+    #[must_use]
+    pub fn kernel(&self) -> usize {
+        match self {
+            Self::MonotoneProduct { .. } => 2 * FACTOR_SIDE - 1,
+            _ => FACTOR_SIDE,
+        }
+    }
+
+    /// The weights that it makes.
+    #[must_use]
+    pub fn weight_class(&self) -> WeightClass {
+        match self {
+            Self::Absolute => WeightClass::Nonnegative,
+            Self::RowSigned => WeightClass::RowSigned,
+            // How large the margin is in the end is read off the weights.
+            Self::MonotoneShifted { .. } | Self::MonotoneProduct { .. } => {
+                WeightClass::Monotone { margin: 0.0 }
+            }
+            Self::Free | Self::Split | Self::SplitGains => WeightClass::Any,
+        }
+    }
+
+    /// Refuses an equation that it makes no weights for, and a margin that makes no sense.
+    ///
+    /// # Errors
+    /// What does not fit, and what would.
+    pub fn check_form(&self, map: &Map) -> Result<(), BadMap> {
+        let (fits, instead) = match map.form() {
+            Form::Single => (
+                !matches!(self, Self::Split | Self::SplitGains),
+                "use Free, Absolute, RowSigned or a monotone one",
+            ),
+            Form::SplitSign | Form::Divisive { .. } | Form::Rational { .. } | Form::PowerRatio { .. } => {
+                (*self == Self::Split, "use Split")
+            }
+            Form::Gains => (*self == Self::SplitGains, "use SplitGains"),
+            Form::Monomial | Form::Tied { .. } | Form::Graph { .. } => {
+                (false, "it is not the map of a layer")
+            }
+        };
+        if !fits {
+            return Err(BadMap::new(format!(
+                "the parametrisation {self:?} does not fit the form {:?} of `{map}`: {instead}",
+                map.form()
+            )));
+        }
+        if let Some(margin) = self.margin()
+            && !(margin > 0.0 && margin.is_finite())
+        {
+            return Err(BadMap::new(format!(
+                "the margin of a monotone layer must be above 0, not {margin}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses a continuation of images beyond their border that it makes no weights for.
+    ///
+    /// # Errors
+    /// Zero padding for a product of convolutions.
+    pub fn check_padding(&self, padding: Padding) -> Result<(), BadMap> {
+        if padding == Padding::Zero && matches!(self, Self::MonotoneProduct { .. }) {
+            return Err(BadMap::new(
+                "A'A of zero-padded convolutions is no convolution at the border: W = (1-m)I - A'A + B - B' needs circular \
+                 padding; with zeros use the shifted parametrisation (`Monotone::shifted`)"
+                    .into(),
+            ));
+        }
+        Ok(())
+    }
+}
