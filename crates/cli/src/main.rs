@@ -4,6 +4,7 @@
 mod chart;
 mod commands;
 mod dataset;
+mod device;
 mod failure;
 mod graph;
 mod named_map;

@@ -2,10 +2,8 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use subdeq::Cpu;
-
+use crate::device::AnyDevice;
 use crate::failure::Failure;
 
 /// Where the data sets are.
@@ -38,9 +36,9 @@ impl Threads {
         self.threads
     }
 
-    /// The processor with that many threads.
-    pub fn cpu(self) -> Result<Arc<Cpu<f32>>, Failure> {
-        Ok(Arc::new(Cpu::new(self.threads).map_err(Failure::other)?))
+    /// The device that they make up.
+    pub fn device(self) -> Result<AnyDevice, Failure> {
+        AnyDevice::new(self.threads)
     }
 }
 

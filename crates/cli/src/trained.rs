@@ -1,17 +1,20 @@
 //! Models that were trained before.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use subdeq::Cpu;
+use subdeq::Network;
 use subdeq::model::Classifier;
 use subdeq::train::{Images, ModelNote, RunFolder, TrainConfig, load_model};
 
 use crate::dataset;
 use crate::failure::Failure;
-use crate::options::Threads;
 
 /// The model of a run's folder.
-pub fn load(run: &Path, threads: Threads) -> Result<(Classifier<f32, Cpu<f32>>, ModelNote), Failure> {
+pub fn load<D: Network<Elem = f32>>(
+    run: &Path,
+    device: &Arc<D>,
+) -> Result<(Classifier<D>, ModelNote), Failure> {
     if !run.is_dir() {
         return Err(Failure::other(format!(
             "{} is not the folder of a run: `subdeq train` makes one and prints where it is",
@@ -26,7 +29,7 @@ pub fn load(run: &Path, threads: Threads) -> Result<(Classifier<f32, Cpu<f32>>, 
             run.display()
         )));
     }
-    load_model(&threads.cpu()?, &path).map_err(Failure::other)
+    load_model(device, &path).map_err(Failure::other)
 }
 
 /// The test images of the run, or those of other data, standardised as the run's; whether they are the run's own.

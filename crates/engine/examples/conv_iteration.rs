@@ -129,8 +129,9 @@ fn measure(case: &Case, isa: Isa, repeats: usize) -> Result<()> {
     })?;
     let adjoint_iterations =
         reports.iter().map(|report| f64::from(report.iterations)).sum::<f64>() / batch as f64;
-    let (pullback, ()) =
-        median(repeats, || cpu.pullback(&mut plan, batch, &z, &y, &g, None, &mut gy, &mut [&mut gw]))?;
+    let (pullback, ()) = median(repeats, || {
+        cpu.pullback(&mut plan, batch, &z, &y, &g, None, &mut gy, std::slice::from_mut(&mut gw))
+    })?;
     println!(
         "{name} {:7} load + solve {solve:.1} ms, adjoint {adjoint:.1} ms ({adjoint_iterations:.1} iterations), \
          pullback {pullback:.1} ms",

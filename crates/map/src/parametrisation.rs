@@ -99,9 +99,7 @@ impl Parametrisation {
         if let Some(margin) = self.margin()
             && !(margin > 0.0 && margin.is_finite())
         {
-            return Err(BadMap::new(format!(
-                "the margin of a monotone layer must be above 0, not {margin}"
-            )));
+            return Err(BadMap::new(format!("the margin of a monotone layer must be above 0, not {margin}")));
         }
         Ok(())
     }

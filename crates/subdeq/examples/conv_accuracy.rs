@@ -10,7 +10,8 @@ use std::error::Error;
 use rand::{Rng, SeedableRng};
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{
-    Activation, Cpu, Device, Map, Measure, Operator, Padding, SampleReport, Scope, Solver, Start, Stopping,
+    Activation, Cpu, Device, Equilibria, Map, Measure, Operator, Padding, SampleReport, Scope, Solver, Start,
+    Stopping,
 };
 
 const IMAGES: usize = 4;
@@ -38,9 +39,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let exact = Cpu::<f64>::new(0)?;
     let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
     let mut plan = exact.plan(&map, IMAGES)?;
-    exact.load(&mut plan, &[&exact.upload(&wide(&weights))])?;
-    let (y, mut z) = (exact.upload(&wide(&injection)), exact.zeros(len));
-    let mut reports = [SampleReport::default(); IMAGES];
+    exact.load(&mut plan, &[&exact.upload(&wide(&weights))?])?;
+    let (y, mut z) = (exact.upload(&wide(&injection))?, exact.zeros(len)?);
+    let mut reports = vec![SampleReport::default(); IMAGES];
     let stopping = Stopping {
         measure: Measure::Relative,
         tolerance: 1e-9,
@@ -58,20 +59,20 @@ fn main() -> Result<(), Box<dyn Error>> {
         &mut reports,
     )?;
     let state: Vec<f32> = z.iter().map(|&z| z as f32).collect();
-    let mut image = exact.zeros(len);
-    exact.apply(&mut plan, IMAGES, &exact.upload(&wide(&state)), &y, &mut image)?;
+    let mut image = exact.zeros(len)?;
+    exact.apply(&mut plan, IMAGES, &exact.upload(&wide(&state))?, &y, &mut image)?;
 
     for isa in Isa::available() {
         let cpu = Cpu::<f32>::with_isa(0, isa)?;
         let mut plan = cpu.plan(&map, IMAGES)?;
-        cpu.load(&mut plan, &[&cpu.upload(&weights)])?;
-        let y = cpu.upload(&injection);
+        cpu.load(&mut plan, &[&cpu.upload(&weights)?])?;
+        let y = cpu.upload(&injection)?;
         // One iteration of a solve that has to end at this accuracy.
         for (accuracy, measure, tolerance) in
             [("fine", Measure::Relative, 1e-3), ("full", Measure::Absolute, 0.0)]
         {
             let stopping = Stopping { measure, tolerance, max_iterations: 1, scope: Scope::WholeBatch };
-            let mut z = cpu.upload(&state);
+            let mut z = cpu.upload(&state)?;
             cpu.solve(&mut plan, IMAGES, &y, &Solver::Picard, &stopping, Start::Given, &mut z, &mut reports)?;
             let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
             let differences = || z.iter().zip(image.iter()).map(|(&z, &exact)| f64::from(z) - exact);

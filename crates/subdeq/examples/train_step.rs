@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);
     let x: Vec<f32> = (0..batch * channels * side * side).map(|_| rng.random_range(-1.7..1.7)).collect();
     let labels: Vec<u32> = (0..batch).map(|_| rng.random_range(0..classes as u32)).collect();
-    let mut model = Classifier::<f32, Cpu<f32>>::new(Cpu::new(0)?.into(), spec, &mut rng)?;
+    let mut model = Classifier::<Cpu<f32>>::new(Cpu::new(0)?.into(), spec, &mut rng)?;
     let mut step = 0;
     let mut train = || {
         step += 1;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rand::Rng;
-use subdeq_engine::{Cpu, Network, Operator, Padding, Real};
+use subdeq_engine::{Cpu, Network, Operator, Padding};
 
 use crate::map::{Architecture, SplitSign};
 use crate::{
@@ -25,7 +25,7 @@ pub struct EquilibriumBuilder {
 }
 
 /// What a builder decided, ready for a device.
-pub(crate) struct Plan {
+pub(crate) struct Decided {
     pub operator: Operator,
     pub architecture: Architecture,
     pub solver: Solver,
@@ -95,7 +95,7 @@ impl EquilibriumBuilder {
     ///
     /// # Errors
     /// Values that contradict each other.
-    pub fn build(self, rng: &mut impl Rng) -> Result<Equilibrium<f32, Cpu<f32>>> {
+    pub fn build(self, rng: &mut impl Rng) -> Result<Equilibrium<Cpu<f32>>> {
         self.build_on(Arc::new(Cpu::new(0)?), rng)
     }
 
@@ -103,19 +103,15 @@ impl EquilibriumBuilder {
     ///
     /// # Errors
     /// Values that contradict each other.
-    pub fn build_on<T: Real, D: Network<T>>(
-        self,
-        device: Arc<D>,
-        rng: &mut impl Rng,
-    ) -> Result<Equilibrium<T, D>> {
+    pub fn build_on<D: Network>(self, device: Arc<D>, rng: &mut impl Rng) -> Result<Equilibrium<D>> {
         Equilibrium::new(device, self.decide()?, rng)
     }
 
-    fn decide(self) -> Result<Plan> {
+    fn decide(self) -> Result<Decided> {
         let architecture = self.architecture?;
         let monotone = architecture.is_monotone();
         let mut operator = self.operator;
-        let side = architecture.parametrisation().kernel(&operator);
+        let side = architecture.parametrisation().kernel();
         if let Operator::Conv { padding, kernel, .. } = &mut operator {
             *padding = self.padding.unwrap_or(if monotone { Padding::Circular } else { Padding::Zero });
             *kernel = side;
@@ -152,6 +148,6 @@ impl EquilibriumBuilder {
         }
         let start = self.start.unwrap_or(if monotone { 0.0 } else { 1.0 });
         let (stopping, init) = (self.stopping, self.init);
-        Ok(Plan { operator, architecture, solver, stopping, adjoint, start, init })
+        Ok(Decided { operator, architecture, solver, stopping, adjoint, start, init })
     }
 }

@@ -1,8 +1,8 @@
 //! A user's own map, run by the same solvers.
 
-use subdeq_engine::cpu::CustomMap as EngineMap;
-use subdeq_engine::cpu::simd::SimdReal;
-use subdeq_engine::{Cpu, Measure, Outcome, SampleReport, Start};
+use std::sync::Arc;
+
+use subdeq_engine::{Cpu, CustomMap as EngineMap, CustomMaps, Measure, Outcome, Real, SampleReport, Start};
 use subdeq_theory::certificate::{Evidence, Metric, States, Theorem, Verdict};
 
 use crate::solution::require_converged;
@@ -56,9 +56,9 @@ pub trait CustomMap<T>: Sync {
 /// assert!(layer.verdict().is_proven());
 /// # Ok::<(), subdeq::Error>(())
 /// ```
-pub struct CustomLayer<T: SimdReal, M> {
+pub struct CustomLayer<D, M> {
     map: M,
-    device: Cpu<T>,
+    device: Arc<D>,
     solver: Solver,
     stopping: Stopping,
 }
@@ -69,14 +69,14 @@ struct WithInjections<'a, T, M> {
     y: &'a [T],
 }
 
-impl<T: SimdReal, M: CustomMap<T>> WithInjections<'_, T, M> {
+impl<T: Real, M: CustomMap<T>> WithInjections<'_, T, M> {
     fn injection(&self, sample: usize) -> &[T] {
         let len = self.map.injection_len();
         &self.y[sample * len..(sample + 1) * len]
     }
 }
 
-impl<T: SimdReal, M: CustomMap<T>> EngineMap<T> for WithInjections<'_, T, M> {
+impl<T: Real, M: CustomMap<T>> EngineMap<T> for WithInjections<'_, T, M> {
     fn state_len(&self) -> usize {
         self.map.state_len()
     }
@@ -90,13 +90,26 @@ impl<T: SimdReal, M: CustomMap<T>> EngineMap<T> for WithInjections<'_, T, M> {
     }
 }
 
-impl<T: SimdReal, M: CustomMap<T>> CustomLayer<T, M> {
+impl<T: Real, M: CustomMap<T>> CustomLayer<Cpu<T>, M>
+where
+    Cpu<T>: CustomMaps<Elem = T>,
+{
     /// A layer on all cores of this machine.
     ///
     /// # Errors
     /// A splitting (they need to know the map), or a certified distance without a proof.
     pub fn new(map: M, solver: impl Into<Solver>, stopping: Stopping) -> Result<Self> {
-        let layer = Self { map, device: Cpu::new(0)?, solver: solver.into(), stopping };
+        Self::on(Arc::new(Cpu::new(0)?), map, solver, stopping)
+    }
+}
+
+impl<D: CustomMaps, M: CustomMap<D::Elem>> CustomLayer<D, M> {
+    /// A layer on a device that can call back to the host.
+    ///
+    /// # Errors
+    /// As [`CustomLayer::new`].
+    pub fn on(device: Arc<D>, map: M, solver: impl Into<Solver>, stopping: Stopping) -> Result<Self> {
+        let layer = Self { map, device, solver: solver.into(), stopping };
         if matches!(layer.solver, Solver::PeacemanRachford(_) | Solver::ForwardBackward(_)) {
             return Err(Error::invalid(
                 "a splitting needs to know W: use Picard, Anderson or Broyden for a map of your own",
@@ -143,7 +156,7 @@ impl<T: SimdReal, M: CustomMap<T>> CustomLayer<T, M> {
         }
     }
 
-    fn batch_of(&self, y: &[T]) -> Result<usize> {
+    fn batch_of(&self, y: &[D::Elem]) -> Result<usize> {
         let len = self.map.injection_len();
         if len == 0 || y.is_empty() || !y.len().is_multiple_of(len) {
             return Err(Error::invalid(format!(
@@ -158,9 +171,9 @@ impl<T: SimdReal, M: CustomMap<T>> CustomLayer<T, M> {
     ///
     /// # Errors
     /// A length that does not fit.
-    pub fn solve(&self, y: &[T]) -> Result<Solution<T>> {
+    pub fn solve(&self, y: &[D::Elem]) -> Result<Solution<D::Elem>> {
         let batch = self.batch_of(y)?;
-        let mut z = vec![T::ZERO; batch * self.map.state_len()];
+        let mut z = vec![Default::default(); batch * self.map.state_len()];
         let mut reports = vec![SampleReport::default(); batch];
         let (solver, stopping) = (self.solver.resolved(1.0), self.resolved_stopping(self.stopping)?);
         let map = WithInjections { map: &self.map, y };
@@ -180,9 +193,9 @@ impl<T: SimdReal, M: CustomMap<T>> CustomLayer<T, M> {
     ///
     /// # Errors
     /// Lengths that do not fit; an adjoint solve that does not converge.
-    pub fn injection_gradient(&self, y: &[T], z: &[T], v: &[T]) -> Result<Vec<T>> {
+    pub fn injection_gradient(&self, y: &[D::Elem], z: &[D::Elem], v: &[D::Elem]) -> Result<Vec<D::Elem>> {
         let (batch, len) = (self.batch_of(y)?, self.map.state_len());
-        let mut g = vec![T::ZERO; batch * len];
+        let mut g = vec![Default::default(); batch * len];
         let mut reports = vec![SampleReport::default(); batch];
         let stopping = match self.stopping.rule {
             Rule::Certified(distance) => self.stopping.resolved(Measure::Relative, distance),
@@ -206,7 +219,7 @@ impl<T: SimdReal, M: CustomMap<T>> CustomLayer<T, M> {
                 reports.iter().map(|r| (r.outcome, r.iterations, r.residual)),
             )?;
         }
-        let mut gy = vec![T::ZERO; y.len()];
+        let mut gy = vec![Default::default(); y.len()];
         for (sample, gy) in gy.chunks_exact_mut(self.map.injection_len()).enumerate() {
             let range = sample * len..(sample + 1) * len;
             self.map.vjp_injection(&z[range.clone()], map.injection(sample), &g[range], gy);

@@ -30,10 +30,10 @@ mod error_bound;
 pub mod graph;
 mod init;
 pub mod map;
+mod memory;
 pub mod model;
 mod ode;
 mod parallel;
-mod parametrisation;
 mod solution;
 mod solver;
 mod theory;
@@ -46,13 +46,12 @@ pub use error::{Error, Result};
 pub use error_bound::{BoundMetric, ErrorBound};
 pub use init::Init;
 pub use ode::{NeuralOde, OdeActivation};
-pub use parametrisation::Parametrisation;
 pub use solution::{SampleSolution, Solution};
 pub use solver::{
     Adjoint, Anderson, Broyden, ForwardBackward, PeacemanRachford, Picard, Rule, Solver, Stopping,
 };
 pub use subdeq_engine::{Cpu, Device, Network, Operator, Outcome, Real, SampleReport};
-pub use subdeq_map::{Activation, Form, Injection, Layout, Map, PNorm, Padding};
+pub use subdeq_map::{Activation, Form, Injection, Layout, Map, PNorm, Padding, Parametrisation};
 // The program reaches the three through this crate, so that there is one way in.
 pub use subdeq_theory::certificate::{Certificate, Scope, Verdict};
 pub use {subdeq_engine, subdeq_map, subdeq_theory};

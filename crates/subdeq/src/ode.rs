@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::{Activation, Network, OdeOutcome, OdeReport, OdeTolerance, Operator, Real};
+use subdeq_engine::{Activation, Network, OdeOutcome, OdeReport, OdeTolerance, Operator};
 
 use crate::{Error, Init, Parameter, Result};
 
@@ -33,24 +33,26 @@ const MAX_STEPS: usize = 1000;
 /// A neural ODE layer: Dormand and Prince's method of order 5(4), each sample with steps of its own, so that an answer does
 /// not depend on the batch. Gradients are those of the steps that were taken, by backpropagation through them with their
 /// lengths held fixed.
-pub struct NeuralOde<T: Real, D: Network<T>> {
+pub struct NeuralOde<D: Network> {
     device: Arc<D>,
     operator: Operator,
     activation: OdeActivation,
     tolerance: OdeTolerance,
     weight: Parameter<D::Array>,
-    workspace: Option<Workspace<D::OdePlan, D::Array>>,
+    workspace: Option<Workspace<D>>,
 }
 
 /// Everything whose size depends on the batch.
-struct Workspace<P, A> {
+struct Workspace<D: Network> {
     capacity: usize,
-    plan: P,
-    z: A,
-    reports: Vec<OdeReport>,
+    /// Samples of the last integration; 0 before it.
+    integrated: usize,
+    plan: D::OdePlan,
+    z: D::Array,
+    reports: D::OdeReports,
 }
 
-impl<T: Real, D: Network<T>> NeuralOde<T, D> {
+impl<D: Network> NeuralOde<D> {
     /// A layer on an operator's states; `tolerance` is the error that a step may make, relative and absolute.
     ///
     /// # Errors
@@ -72,8 +74,8 @@ impl<T: Real, D: Network<T>> NeuralOde<T, D> {
             return Err(Error::invalid("a neural ODE without units"));
         }
         let (len, units) = (operator.weight_len(), operator.units());
-        let value = init.draw::<T>(len, len / units, rng);
-        let (value, gradient) = (device.upload(&value), device.zeros(len));
+        let value = init.draw::<D::Elem>(len, len / units, rng);
+        let (value, gradient) = (device.upload(&value)?, device.zeros(len)?);
         let weight = Parameter { name: "weight".into(), len, value, gradient };
         let tolerance = OdeTolerance { relative: tolerance, absolute: tolerance, max_steps: MAX_STEPS };
         Ok(Self { device, operator, activation, tolerance, weight, workspace: None })
@@ -95,8 +97,14 @@ impl<T: Real, D: Network<T>> NeuralOde<T, D> {
     }
 
     /// How the integration of each sample of the last batch went.
-    pub fn reports(&self) -> &[OdeReport] {
-        self.workspace.as_ref().map_or(&[], |workspace| &workspace.reports)
+    ///
+    /// # Errors
+    /// A device that cannot be read.
+    pub fn reports(&self) -> Result<Vec<OdeReport>> {
+        let Some(ws) = &self.workspace else { return Ok(Vec::new()) };
+        let mut host = vec![OdeReport::default(); ws.integrated];
+        self.device.read_ode_reports(&ws.reports, &mut host)?;
+        Ok(host)
     }
 
     /// Makes room for batches of this many samples.
@@ -104,15 +112,15 @@ impl<T: Real, D: Network<T>> NeuralOde<T, D> {
     /// # Errors
     /// A batch of no samples.
     pub fn reserve(&mut self, batch: usize) -> Result<()> {
-        if self.workspace.as_ref().is_some_and(|workspace| workspace.capacity >= batch) {
-            return Ok(());
+        if self.workspace.as_ref().is_none_or(|workspace| workspace.capacity < batch) {
+            self.workspace = Some(Workspace {
+                capacity: batch,
+                integrated: 0,
+                plan: self.device.ode_plan(self.operator, self.activation.into(), batch)?,
+                z: self.device.zeros(batch * self.operator.state_len())?,
+                reports: self.device.ode_reports(batch)?,
+            });
         }
-        self.workspace = Some(Workspace {
-            capacity: batch,
-            plan: self.device.ode_plan(self.operator, self.activation.into(), batch)?,
-            z: self.device.zeros(batch * self.operator.state_len()),
-            reports: vec![OdeReport::default(); batch],
-        });
         Ok(())
     }
 
@@ -121,25 +129,52 @@ impl<T: Real, D: Network<T>> NeuralOde<T, D> {
     /// # Errors
     /// A state that stops being finite, or more than 1000 steps.
     pub fn forward(&mut self, batch: usize, y: &D::Array) -> Result<()> {
+        self.integrate(batch, y)?;
+        let unfinished = |report: &&OdeReport| report.outcome != OdeOutcome::Finished;
+        match self.reports()?.iter().filter(unfinished).count() as u64 {
+            0 => Ok(()),
+            count => Err(self.failure(count)?),
+        }
+    }
+
+    /// The same where nobody waits for the device: how the integrations ended is counted, and whoever reads the counters must
+    /// look at [`subdeq_engine::Summary::unfinished`] before the states are trusted.
+    ///
+    /// # Errors
+    /// Arrays that do not fit.
+    pub fn forward_counted(&mut self, batch: usize, y: &D::Array, tally: &mut D::Tally) -> Result<()> {
+        self.integrate(batch, y)?;
+        let ws = made(&mut self.workspace)?;
+        Ok(self.device.ode_count(batch, &ws.reports, tally)?)
+    }
+
+    fn integrate(&mut self, batch: usize, y: &D::Array) -> Result<()> {
         self.reserve(batch)?;
-        let Self { device, workspace: Some(ws), tolerance, weight, .. } = self else {
-            return Err(Error::invalid("no room for a batch"));
-        };
+        let Self { device, workspace, tolerance, weight, .. } = self;
+        let ws = made(workspace)?;
+        ws.integrated = 0;
         device.ode_load(&mut ws.plan, &weight.value)?;
-        let reports = &mut ws.reports[..batch];
-        device.integrate(&mut ws.plan, batch, y, tolerance, &mut ws.z, reports)?;
-        match reports.iter().enumerate().find(|(_, report)| report.outcome != OdeOutcome::Finished) {
-            None => Ok(()),
-            Some((sample, report)) => Err(Error::invalid(format!(
+        device.integrate(&mut ws.plan, batch, y, tolerance, &mut ws.z, &mut ws.reports)?;
+        ws.integrated = batch;
+        Ok(())
+    }
+
+    /// What to say when integrations of the last steps did not reach their end.
+    pub(crate) fn failure(&self, count: u64) -> Result<Error> {
+        let reports = self.reports()?;
+        let first = reports.iter().enumerate().find(|(_, report)| report.outcome != OdeOutcome::Finished);
+        Ok(Error::invalid(match first {
+            Some((sample, report)) => format!(
                 "the neural ODE of sample {sample} {} at time {:.4}: its weights have grown too large for a tolerance of {:e}",
                 match report.outcome {
                     OdeOutcome::NotFinite => "stopped being finite",
                     _ => "reached its limit of 1000 steps",
                 },
                 report.time,
-                tolerance.relative
-            ))),
-        }
+                self.tolerance.relative
+            ),
+            None => format!("{count} integrations of the last steps did not reach their end"),
+        }))
     }
 
     /// Pulls a gradient `v` for the states at time 1 back: `gy` becomes the one for the states at time 0, and the weights
@@ -154,4 +189,9 @@ impl<T: Real, D: Network<T>> NeuralOde<T, D> {
         device.fill(weight.len, 0.0, &mut weight.gradient)?;
         Ok(device.integrate_adjoint(&mut ws.plan, batch, v, gy, &mut weight.gradient)?)
     }
+}
+
+/// The workspace of a layer that made room for a batch before.
+fn made<W>(workspace: &mut Option<W>) -> Result<&mut W> {
+    workspace.as_mut().ok_or_else(|| Error::invalid("the layer has made no room for a batch yet"))
 }

@@ -52,7 +52,7 @@ fn the_loss_moves_as_the_gradients_say() {
     for layout in [Layout::Dense, Layout::Conv] {
         for core in cores(layout, 1e-13) {
             let what = format!("{layout:?} {core:?}");
-            let mut model = Classifier::<f64, Cpu<f64>>::new(cpu(), spec(layout, core), &mut rng(1)).unwrap();
+            let mut model = Classifier::<Cpu<f64>>::new(cpu(), spec(layout, core), &mut rng(1)).unwrap();
             let x = random(6 * 32, 2);
             let labels = [0, 1, 2, 0, 1, 2];
             let before = model.state().unwrap();
@@ -85,7 +85,7 @@ fn every_model_learns_and_its_state_can_be_put_back() {
         for core in cores(layout, 1e-4) {
             let what = format!("{layout:?} {core:?}");
             let spec = spec(layout, core);
-            let mut model = Classifier::<f32, Cpu<f32>>::new(cpu(), spec.clone(), &mut rng(1)).unwrap();
+            let mut model = Classifier::<Cpu<f32>>::new(cpu(), spec.clone(), &mut rng(1)).unwrap();
             let x: Vec<f32> = random(30 * 32, 2).iter().map(|&x| x as f32).collect();
             let labels: Vec<u32> = (0..30).map(|i| i % 3).collect();
             let first = model.train_step(&x, &labels, &Adam::new(0.02, 0.0, 1)).unwrap();
@@ -96,7 +96,7 @@ fn every_model_learns_and_its_state_can_be_put_back() {
             assert!(last.loss < 0.5 * first.loss, "{what}: {first:?} {last:?}");
             assert_eq!(last.converged, 30, "{what}");
             // A second model with the first one's state continues with the same bits.
-            let mut copy = Classifier::<f32, Cpu<f32>>::new(cpu(), spec, &mut rng(9)).unwrap();
+            let mut copy = Classifier::<Cpu<f32>>::new(cpu(), spec, &mut rng(9)).unwrap();
             copy.set_state(&model.state().unwrap()).unwrap();
             if let (Some(from), Some(to)) = (model.equilibrium().map(|l| l.step()), copy.equilibrium()) {
                 to.set_step(from);
@@ -117,7 +117,7 @@ fn every_model_learns_and_its_state_can_be_put_back() {
 #[test]
 fn bad_batches_are_refused() {
     let core = equilibrium("split-sign", Layout::Dense, 1e-4);
-    let mut model = Classifier::<f32, Cpu<f32>>::new(cpu(), spec(Layout::Dense, core), &mut rng(1)).unwrap();
+    let mut model = Classifier::<Cpu<f32>>::new(cpu(), spec(Layout::Dense, core), &mut rng(1)).unwrap();
     let adam = Adam::new(0.1, 0.0, 1);
     let mut error = |x: &[f32], labels: &[u32]| model.train_step(x, labels, &adam).unwrap_err().to_string();
     assert!(error(&[0.0; 33], &[0]).contains("33 numbers are not a whole number of images of 32"));

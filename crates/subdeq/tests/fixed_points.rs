@@ -10,7 +10,7 @@ use subdeq::{
 
 /// `z <- (1 - a) z + a F(z)` until nothing moves: slow, and independent of the solvers under test.
 fn reference(map: &Architecture, layout: Layout, y: &[f64], weights: &[Vec<f32>]) -> Vec<f64> {
-    let mut layer: Equilibrium<f64, Cpu<f64>> =
+    let mut layer: Equilibrium<Cpu<f64>> =
         builder(layout).map(map.clone()).build_on(cpu::<f64>(), &mut rng(7)).unwrap();
     for (k, weight) in weights.iter().enumerate() {
         layer.set_parameter(k, &weight.iter().map(|&w| f64::from(w)).collect::<Vec<_>>()).unwrap();
@@ -37,7 +37,7 @@ fn matrix(layout: Layout) {
         } else {
             solvers.push(Picard.into());
         }
-        let layer: Equilibrium<f32, Cpu<f32>> =
+        let layer: Equilibrium<Cpu<f32>> =
             builder(layout).map(map.clone()).build_on(cpu::<f32>(), &mut rng(7)).unwrap();
         let y = injections(layer.map().injection_len(), 3);
         let single: Vec<f32> = y.iter().map(|&y| y as f32).collect();
@@ -47,7 +47,7 @@ fn matrix(layout: Layout) {
             .iter()
             .map(|parameter| {
                 let mut host = vec![0.0; parameter.len];
-                subdeq::Device::read(&**layer.device(), &parameter.value, &mut host).unwrap();
+                subdeq::Device::read(&**layer.device(), &parameter.value, 0, &mut host).unwrap();
                 host
             })
             .collect();
@@ -59,7 +59,7 @@ fn matrix(layout: Layout) {
             // the convolutional product form with margin 0.02 stagnates at 1.9e-7, which is what f32 can do.
             let damped = matches!(solver, Solver::ForwardBackward(_));
             let stopping = Stopping::relative(if damped { 2.5e-7 } else { 1e-6 }).max_iterations(50_000);
-            let mut layer: Equilibrium<f32, Cpu<f32>> = builder(layout)
+            let mut layer: Equilibrium<Cpu<f32>> = builder(layout)
                 .map(map.clone())
                 .solver(solver)
                 .stopping(stopping)

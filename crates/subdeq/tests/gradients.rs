@@ -10,7 +10,7 @@ use subdeq::{
     Stopping,
 };
 
-type Layer = Equilibrium<f64, Cpu<f64>>;
+type Layer = Equilibrium<Cpu<f64>>;
 
 const H: f64 = 1e-5;
 
@@ -61,7 +61,7 @@ fn check(
     }
     for (k, gradient) in parameters.iter().enumerate() {
         let mut value = vec![0.0; gradient.len()];
-        subdeq::Device::read(&**layer.device(), &layer.parameters()[k].value, &mut value).unwrap();
+        subdeq::Device::read(&**layer.device(), &layer.parameters()[k].value, 0, &mut value).unwrap();
         for i in some(gradient.len()) {
             let mut moved = value.clone();
             let mut at = |x: f64| {
@@ -102,7 +102,7 @@ fn implicit(layout: Layout) {
             });
             layer.gradients(y, v).unwrap();
             assert!(
-                layer.adjoint_reports().iter().all(|r| r.converged()),
+                layer.adjoint_reports().unwrap().iter().all(|r| r.converged()),
                 "{what}: {:?}",
                 layer.adjoint_reports()
             );

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use common::{builder, built, cpu, describe, injections, maps, rng};
 use rand::Rng;
 use subdeq::map::{Architecture, MonDeq, Monotone, PowerRatio, Rational, SplitSign, SubDeq};
+use subdeq::subdeq_engine::Equilibria;
 use subdeq::{
     Activation, Adjoint, Anderson, BoundMetric, Cpu, Device, Equilibrium, Error, Init, Layout, Outcome,
     PeacemanRachford, Picard, Scope, Stopping,
@@ -20,10 +21,10 @@ fn two_starts_two_answers_and_no_promise() {
         .map(SubDeq::Tanh)
         .solver(Picard)
         .stopping(Stopping::absolute(1e-12))
-        .build_on::<f64, _>(cpu(), &mut rng(0))
+        .build_on(cpu::<f64>(), &mut rng(0))
         .unwrap();
     layer.set_parameter(0, &[2.0, -2.0, 0.0, 0.0]).unwrap();
-    let solve = |layer: &mut Equilibrium<f64, Cpu<f64>>, start: [f64; 2]| {
+    let solve = |layer: &mut Equilibrium<Cpu<f64>>, start: [f64; 2]| {
         layer.solve_from(&[0.0, 0.0], Some(&start)).unwrap().require_converged().unwrap().z
     };
     let (up, down) = (solve(&mut layer, [2.0, 1.0]), solve(&mut layer, [0.3, 1.2]));
@@ -39,7 +40,7 @@ fn certified_stopping_without_a_certificate_is_an_error_that_says_so() {
     let mut layer = Equilibrium::dense(20)
         .map(SubDeq::Tanh)
         .stopping(Stopping::certified(1e-4))
-        .build_on::<f32, _>(cpu(), &mut rng(0))
+        .build_on(cpu::<f32>(), &mut rng(0))
         .unwrap();
     let wild: Vec<f32> = common::random(400, 1).iter().map(|&x| 5.0 * x as f32).collect();
     layer.set_parameter(0, &wild).unwrap();
@@ -66,7 +67,7 @@ fn sound(layout: Layout) -> Vec<Architecture> {
 
 /// The solutions of a layer's systems with the very weights it has, by the engine in `f64`; `None` if they cannot be
 /// computed accurately enough to measure with.
-fn exact(device: &Cpu<f64>, layer: &mut Equilibrium<f32, Cpu<f32>>, y: &[f32]) -> Option<Vec<f64>> {
+fn exact(device: &Cpu<f64>, layer: &mut Equilibrium<Cpu<f32>>, y: &[f32]) -> Option<Vec<f64>> {
     let double = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
     let weights: Vec<Vec<f64>> = layer.weights().unwrap().iter().map(|w| double(w)).collect();
     let map = *layer.map();
@@ -79,7 +80,7 @@ fn exact(device: &Cpu<f64>, layer: &mut Equilibrium<f32, Cpu<f32>>, y: &[f32]) -
         y.iter_mut().enumerate().for_each(|(i, y)| *y += sums[i % units]);
     }
     let mut plan = device.plan(&map, batch).unwrap();
-    let arrays: Vec<_> = weights.iter().map(|w| device.upload(w)).collect();
+    let arrays: Vec<_> = weights.iter().map(|w| device.upload(w).unwrap()).collect();
     device.load(&mut plan, &arrays.iter().collect::<Vec<_>>()).unwrap();
     let solver = match layer.step() {
         Some(step) => subdeq_engine::Solver::PeacemanRachford { step },
@@ -91,11 +92,11 @@ fn exact(device: &Cpu<f64>, layer: &mut Equilibrium<f32, Cpu<f32>>, y: &[f32]) -
         max_iterations: 100_000,
         scope: subdeq_engine::Scope::PerSample,
     };
-    let mut z = device.zeros(batch * map.operator().state_len());
+    let mut z = device.zeros(batch * map.operator().state_len()).unwrap();
     let mut reports = vec![subdeq::SampleReport::default(); batch];
     let start = subdeq_engine::Start::Constant(1.0);
     device
-        .solve(&mut plan, batch, &device.upload(&y), &solver, &stopping, start, &mut z, &mut reports)
+        .solve(&mut plan, batch, &device.upload(&y).unwrap(), &solver, &stopping, start, &mut z, &mut reports)
         .unwrap();
     reports.iter().all(|r| r.converged()).then(|| z.to_vec())
 }
@@ -110,7 +111,7 @@ fn bounds_hold(layout: Layout, rounds: usize, batch: usize) -> usize {
         for map in sound(layout) {
             let what = format!("round {round} {}", describe(&map, layout));
             let loose = Stopping::relative(10f64.powf(rng.random_range(-5.0..-1.0)));
-            let mut layer: Equilibrium<f32, _> = builder(layout)
+            let mut layer: Equilibrium<Cpu<f32>> = builder(layout)
                 .map(map.clone())
                 .stopping(loose)
                 .build_on(device32.clone(), &mut rng)
@@ -174,7 +175,7 @@ fn certified_stopping_delivers_the_distance() {
                 .map(map.clone())
                 .solver(solver)
                 .stopping(stopping)
-                .build_on::<f32, _>(cpu(), &mut rng(5))
+                .build_on(cpu::<f32>(), &mut rng(5))
                 .unwrap();
             let y: Vec<f32> = injections(layer.map().injection_len(), 6).iter().map(|&y| y as f32).collect();
             let solution =
@@ -198,14 +199,14 @@ fn products_of_kernels_are_proven_on_images() {
         let mut layer = Equilibrium::conv(2, 5, 6)
             .map(map.clone())
             .stopping(Stopping::certified(1e-4).max_iterations(5_000))
-            .build_on::<f32, _>(cpu(), &mut rng(5))
+            .build_on(cpu::<f32>(), &mut rng(5))
             .unwrap();
         assert!(layer.certify(layer.scope()).unwrap().verdict.is_proven(), "{what}");
         let y: Vec<f32> = injections(layer.map().injection_len(), 6).iter().map(|&y| y as f32).collect();
         let solution = layer.solve(&y).unwrap().require_converged().unwrap();
         assert!(solution.samples.iter().all(|s| s.error_bound.unwrap().value <= 1e-4), "{what}");
         // Two taps on one pixel: the theory says what it needs instead of guessing.
-        let mut small = Equilibrium::conv(2, 4, 6).map(map).build_on::<f32, _>(cpu(), &mut rng(5)).unwrap();
+        let mut small = Equilibrium::conv(2, 4, 6).map(map).build_on(cpu::<f32>(), &mut rng(5)).unwrap();
         assert!(small.certify(small.scope()).unwrap_err().to_string().contains("5 x 5"), "{what}");
     }
 }
@@ -218,7 +219,7 @@ fn a_sample_has_the_same_bits_in_any_batch_and_with_any_number_of_threads() {
             for threads in [1, 3] {
                 let mut layer = builder(layout)
                     .map(map.clone())
-                    .build_on::<f32, _>(Arc::new(Cpu::new(threads).unwrap()), &mut rng(3))
+                    .build_on(Arc::new(Cpu::<f32>::new(threads).unwrap()), &mut rng(3))
                     .unwrap();
                 let (len, state) = (layer.map().injection_len(), layer.map().operator().state_len());
                 let y: Vec<f32> = (0..9 * len).map(|i| ((i * 37 % 101) as f32) / 101.0).collect();
@@ -253,7 +254,7 @@ fn any_positive_start_gives_the_same_answer_within_the_bounds() {
             .map(map.clone())
             .solver(Picard)
             .stopping(Stopping::certified(1e-5).max_iterations(5_000))
-            .build_on::<f64, _>(cpu(), &mut rng)
+            .build_on(cpu::<f64>(), &mut rng)
             .unwrap();
         let y = injections(layer.map().injection_len(), 8);
         let states = 2 * layer.map().operator().state_len();
@@ -275,7 +276,7 @@ fn any_positive_start_gives_the_same_answer_within_the_bounds() {
 fn a_promise_ends_where_its_inputs_end() {
     let mut layer = Equilibrium::dense(2)
         .map(SplitSign::new(Activation::Softsign, 1.2))
-        .build_on::<f64, _>(cpu(), &mut rng(0))
+        .build_on(cpu::<f64>(), &mut rng(0))
         .unwrap();
     layer.set_parameter(0, &[0.0, -5.0, -5.0, 0.0]).unwrap();
     assert_eq!(layer.scope(), Scope::NonnegativeInputs);
@@ -289,7 +290,7 @@ fn a_promise_ends_where_its_inputs_end() {
     // Whereas a monotone map keeps its promise everywhere.
     let mut monotone = Equilibrium::dense(2)
         .map(Monotone::new(Activation::Relu))
-        .build_on::<f64, _>(cpu(), &mut rng(0))
+        .build_on(cpu::<f64>(), &mut rng(0))
         .unwrap();
     assert_eq!(monotone.scope(), Scope::AllInputs);
     let z = monotone.solve(&y).unwrap().z;
@@ -302,7 +303,7 @@ fn a_solve_that_fails_says_so() {
         .map(SubDeq::Tanh)
         .solver(Picard)
         .stopping(Stopping::relative(1e-6).max_iterations(2))
-        .build_on::<f32, _>(cpu(), &mut rng(0))
+        .build_on(cpu::<f32>(), &mut rng(0))
         .unwrap();
     let solution = layer.solve(&[0.1; 6]).unwrap();
     assert!(solution.samples.iter().all(|s| s.outcome == Outcome::IterationLimit && s.iterations == 2));
@@ -316,7 +317,7 @@ fn a_solve_that_fails_says_so() {
         .map(SubDeq::Tanh)
         .solver(Picard)
         .stopping(Stopping::relative(1e-12))
-        .build_on::<f32, _>(cpu(), &mut rng(0))
+        .build_on(cpu::<f32>(), &mut rng(0))
         .unwrap();
     let outcome = layer.solve(&[0.1; 3]).unwrap().samples[0].outcome;
     assert_ne!(outcome, Outcome::NotFinite, "a tolerance below what f32 can reach");
@@ -325,7 +326,7 @@ fn a_solve_that_fails_says_so() {
 #[test]
 fn bad_values_are_refused_with_a_reason() {
     let mut rng = rng(0);
-    let refused = |result: Result<Equilibrium<f32, Cpu<f32>>, Error>, part: &str| {
+    let refused = |result: Result<Equilibrium<Cpu<f32>>, Error>, part: &str| {
         let error = result.err().expect("must be refused").to_string();
         assert!(error.contains(part), "{error}");
     };
@@ -341,8 +342,8 @@ fn bad_values_are_refused_with_a_reason() {
         "above 0",
     );
 
-    let mut layer = dense().init(Init::Paper).build_on::<f32, _>(device, &mut rng).unwrap();
-    let error = |layer: &mut Equilibrium<f32, Cpu<f32>>, y: &[f32]| layer.solve(y).unwrap_err().to_string();
+    let mut layer = dense().init(Init::Paper).build_on(device, &mut rng).unwrap();
+    let error = |layer: &mut Equilibrium<Cpu<f32>>, y: &[f32]| layer.solve(y).unwrap_err().to_string();
     assert!(error(&mut layer, &[]).contains("0 numbers"));
     assert!(error(&mut layer, &[0.0; 5]).contains("5 numbers is not a whole number of samples of 4"));
     assert!(

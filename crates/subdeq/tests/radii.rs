@@ -14,7 +14,7 @@ const CLASSES: usize = 3;
 const IMAGES: usize = 6;
 const TRAINING_STEPS: u64 = 40;
 
-type Model = Classifier<f64, Cpu<f64>>;
+type Model = Classifier<Cpu<f64>>;
 
 /// Three blurred patterns with noise, and their labels.
 fn images() -> (Vec<f64>, Vec<u32>) {

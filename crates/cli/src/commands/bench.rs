@@ -14,8 +14,9 @@ use serde_json::json;
 use subdeq::map::Architecture;
 use subdeq::model::{BatchReport, Classifier, ClassifierSpec, Core};
 use subdeq::subdeq_engine::network::Adam;
-use subdeq::{Adjoint, Anderson, Cpu, Init, Layout, PeacemanRachford, Picard, Solver, Stopping};
+use subdeq::{Adjoint, Anderson, Init, Layout, Network, PeacemanRachford, Picard, Solver, Stopping};
 
+use crate::device::{self, AnyDevice, on_device};
 use crate::failure::Failure;
 
 /// Steps before the clock starts: buffers, thread pool, frequency.
@@ -131,7 +132,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn measure(args: &Args, case: &Case) -> Result<serde_json::Value, Failure> {
     let DeviceName::Cpu = args.device;
-    let device = Arc::new(Cpu::<f32>::new(args.threads).map_err(Failure::other)?);
+    on_device!(AnyDevice::new(args.threads)?, |device| measure_on(args, case, device))
+}
+
+fn measure_on<D: Network<Elem = f32>>(
+    args: &Args,
+    case: &Case,
+    device: Arc<D>,
+) -> Result<serde_json::Value, Failure> {
     let batch = args.batch.unwrap_or(case.batch);
     let mut rng = ChaCha8Rng::seed_from_u64(args.seed);
     let spec = ClassifierSpec {
@@ -144,7 +152,7 @@ fn measure(args: &Args, case: &Case) -> Result<serde_json::Value, Failure> {
         core: core(args, case)?,
         init: Init::Release,
     };
-    let mut model = Classifier::<f32, _>::new(device, spec, &mut rng).map_err(Failure::usage)?;
+    let mut model = Classifier::new(device, spec, &mut rng).map_err(Failure::usage)?;
     let x = normal(batch * model.input_len(), &mut rng);
     let labels: Vec<u32> = (0..batch).map(|_| rng.next_u32() % case.classes as u32).collect();
     let mut train = Vec::with_capacity(args.repeats);
@@ -180,12 +188,10 @@ fn measure(args: &Args, case: &Case) -> Result<serde_json::Value, Failure> {
 
 /// What the machine can do at best.
 fn peaks(args: &Args) -> Result<serde_json::Value, Failure> {
-    let device = Cpu::<f32>::new(args.threads).map_err(Failure::other)?;
-    let peaks = device.peaks();
+    let (device, peaks) = device::peaks(args.threads)?;
     Ok(json!({
         "case": "machine",
-        "instructions": device.isa().name(),
-        "threads": device.threads(),
+        "device": device,
         "vector_gflops": peaks.vector_gflops,
         "tile_gflops": peaks.tile_gflops,
         "cache_gb_per_s": peaks.cache_gb,

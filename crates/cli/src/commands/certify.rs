@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+use subdeq::Network;
 use subdeq::subdeq_map::{Layout, Map, Operator, OperatorError};
 use subdeq::subdeq_theory::bounds::Contraction;
 use subdeq::subdeq_theory::by_form::weak_degree;
@@ -11,6 +13,7 @@ use subdeq::subdeq_theory::certificate::{Certificate, Scope, Verdict};
 use subdeq::subdeq_theory::certify::{Certifier, CertifyError};
 use subdeq::train::certify_samples;
 
+use crate::device::on_device;
 use crate::failure::Failure;
 use crate::named_map::{MapOptions, padding, take};
 use crate::options::{DataDir, Threads};
@@ -85,7 +88,7 @@ impl Args {
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(run) = &args.run {
-        return certify_run(args, run);
+        return on_device!(args.threads.device()?, |device| certify_run(args, run, &device));
     }
     let (Some(name), weights) = (&args.map, &args.weights) else {
         return match args.weights {
@@ -122,8 +125,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// The verdict about a trained model: for all inputs, and one by one if asked for.
-fn certify_run(args: &Args, run: &Path) -> Result<ExitCode, Failure> {
-    let (mut model, note) = trained::load(run, args.threads)?;
+fn certify_run<D: Network<Elem = f32>>(
+    args: &Args,
+    run: &Path,
+    device: &Arc<D>,
+) -> Result<ExitCode, Failure> {
+    let (mut model, note) = trained::load(run, device)?;
     let name = note.config.model.core.name();
     let layer = model.equilibrium().ok_or_else(|| {
         Failure::other(format!("`{name}` has no fixed point, so there is nothing to certify"))

@@ -4,9 +4,12 @@ pub mod graph;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use subdeq::Network;
 use subdeq::train::{EVALUATION, Evaluation, EvaluationPlan, RunFolder, evaluate_in_full};
 
+use crate::device::on_device;
 use crate::failure::Failure;
 use crate::graph::GraphRunConfig;
 use crate::options::{DataDir, Output, Threads};
@@ -37,7 +40,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(config) = GraphRunConfig::of(&args.run)? {
         return graph::run(args, &config);
     }
-    let (mut model, note) = trained::load(&args.run, args.threads)?;
+    on_device!(args.threads.device()?, |device| evaluate(args, &device))
+}
+
+fn evaluate<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitCode, Failure> {
+    let (mut model, note) = trained::load(&args.run, device)?;
     let (test, own) = trained::test_images(&note.config, args.data.as_deref(), args.data_dir.path())?;
     let plan =
         EvaluationPlan { certify: args.samples, threads: args.threads.count(), ..EvaluationPlan::default() };

@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::json;
-use subdeq::Cpu;
+use subdeq::Network;
 use subdeq::model::{Answer, Classifier};
 use subdeq::train::{ModelNote, certified_radii};
 
+use crate::device::on_device;
 use crate::failure::Failure;
 use crate::options::{Output, Threads};
 use crate::{pictures, trained};
@@ -40,7 +42,11 @@ struct Proof {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let (mut model, note) = trained::load(&args.run, args.threads)?;
+    on_device!(args.threads.device()?, |device| predict(args, &device))
+}
+
+fn predict<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitCode, Failure> {
+    let (mut model, note) = trained::load(&args.run, device)?;
     let mut unproven = false;
     for file in &args.files {
         let pictures = pictures::read(file, &note.config.data, model.spec())?;
@@ -58,9 +64,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(if unproven { ExitCode::from(10) } else { ExitCode::SUCCESS })
 }
 
-fn proofs(
+fn proofs<D: Network<Elem = f32>>(
     args: &Args,
-    model: &mut Classifier<f32, Cpu<f32>>,
+    model: &mut Classifier<D>,
     note: &ModelNote,
     x: &[f32],
     answers: &[Answer],

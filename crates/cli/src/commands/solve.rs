@@ -9,12 +9,12 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use subdeq::map::Architecture;
 use subdeq::{
-    Anderson, Broyden, Certificate, Cpu, Equilibrium, ForwardBackward, Layout, Map, Network, Operator,
-    Outcome, Parametrisation, PeacemanRachford, Picard, Real, SampleSolution, Scope, Solution, Solver,
-    Stopping,
+    Anderson, Broyden, Certificate, Equilibrium, ForwardBackward, Layout, Map, Network, Operator, Outcome,
+    Parametrisation, PeacemanRachford, Picard, Real, SampleSolution, Scope, Solution, Solver, Stopping,
 };
 use subdeq_data::npy::{NpyArray, NpyData};
 
+use crate::device::{self, AnyDevice, on_device};
 use crate::failure::Failure;
 use crate::named_map::{MapOptions, Taken, padding, take};
 use crate::weights::Array;
@@ -113,8 +113,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let problem = read(args)?;
     match args.precision {
-        Precision::F32 => solve::<f32, _>(args, &problem, Cpu::new(args.threads).map_err(Failure::other)?),
-        Precision::F64 => solve::<f64, _>(args, &problem, Cpu::new(args.threads).map_err(Failure::other)?),
+        Precision::F32 => on_device!(AnyDevice::new(args.threads)?, |device| solve(args, &problem, device)),
+        Precision::F64 => solve(args, &problem, device::in_f64(args.threads)?),
     }
 }
 
@@ -190,16 +190,17 @@ struct Promises {
 }
 
 impl Promises {
-    fn of<T: Real, D: Network<T>>(
+    fn of<D: Network>(
         args: &Args,
-        layer: &mut Equilibrium<T, D>,
-        y: &[T],
-        solution: &Solution<T>,
+        layer: &mut Equilibrium<D>,
+        y: &[D::Elem],
+        solution: &Solution<D::Elem>,
     ) -> Result<Promises, Failure> {
         let scope = layer.scope();
-        let inputs: Vec<&[T]> = y.chunks_exact(layer.map().injection_len()).collect();
-        let covered = |y: &[T]| scope.contains(&y.iter().map(|y| y.to_f64()).collect::<Vec<f64>>());
-        let outside: Vec<T> = inputs.iter().filter(|y| !covered(y)).flat_map(|y| y.iter().copied()).collect();
+        let inputs: Vec<&[D::Elem]> = y.chunks_exact(layer.map().injection_len()).collect();
+        let covered = |y: &[D::Elem]| scope.contains(&y.iter().map(|y| y.to_f64()).collect::<Vec<f64>>());
+        let outside: Vec<D::Elem> =
+            inputs.iter().filter(|y| !covered(y)).flat_map(|y| y.iter().copied()).collect();
         let mut own = if outside.is_empty() {
             Vec::new().into_iter()
         } else {
@@ -216,9 +217,9 @@ impl Promises {
     }
 }
 
-fn solve<T: Real, D: Network<T>>(args: &Args, problem: &Problem, device: D) -> Result<ExitCode, Failure> {
-    let mut layer = layer::<T, D>(args, problem, device)?;
-    let y: Vec<T> = problem.y.iter().map(|&y| T::from_f64(y)).collect();
+fn solve<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<ExitCode, Failure> {
+    let mut layer = layer(args, problem, device)?;
+    let y: Vec<D::Elem> = problem.y.iter().map(|&y| D::Elem::from_f64(y)).collect();
     let solution = layer.solve(&y).map_err(Failure::other)?;
     let promises = Promises::of(args, &mut layer, &y, &solution)?;
     if let Some(path) = &args.out {
@@ -236,11 +237,7 @@ fn solve<T: Real, D: Network<T>>(args: &Args, problem: &Problem, device: D) -> R
 }
 
 /// A layer that holds exactly the weights that were given.
-fn layer<T: Real, D: Network<T>>(
-    args: &Args,
-    problem: &Problem,
-    device: D,
-) -> Result<Equilibrium<T, D>, Failure> {
+fn layer<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<Equilibrium<D>, Failure> {
     let mut builder = match problem.operator {
         Operator::Dense { n } => Equilibrium::dense(n),
         Operator::Conv { channels, height, width, .. } => Equilibrium::conv(channels, height, width),
@@ -254,8 +251,8 @@ fn layer<T: Real, D: Network<T>>(
         builder = builder.start(start);
     }
     let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let mut layer = builder.build_on(Arc::new(device), &mut rng).map_err(Failure::usage)?;
-    let weights: Vec<T> = problem.weights.data.iter().map(|&w| T::from_f64(w)).collect();
+    let mut layer = builder.build_on(device, &mut rng).map_err(Failure::usage)?;
+    let weights: Vec<D::Elem> = problem.weights.data.iter().map(|&w| D::Elem::from_f64(w)).collect();
     layer.set_parameter(0, &weights).map_err(Failure::other)?;
     if problem.architecture.is_monotone() && layer.weights().map_err(Failure::other)?[0] != weights {
         return Err(Failure::other(format!(

@@ -13,6 +13,7 @@ use subdeq::train::{Evaluation, EvaluationPlan, RunFolder, RunOptions, TrainConf
 
 use super::eval;
 use crate::dataset::{self, Dataset};
+use crate::device::on_device;
 use crate::failure::Failure;
 use crate::options::{DataDir, Output, Telling, Threads};
 use crate::progress::TrainingProgress;
@@ -255,7 +256,7 @@ fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Re
     if telling != Telling::Nothing {
         introduce(data, &config, run.path());
     }
-    let device = args.threads.cpu()?;
+    let device = args.threads.device()?;
     let options = RunOptions {
         evaluation: EvaluationPlan {
             certify: args.certify,
@@ -265,7 +266,8 @@ fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Re
         checkpoint_every: Duration::from_secs(args.checkpoint_seconds),
     };
     let mut progress = TrainingProgress::new(telling, config.epochs);
-    let ended = train_run(&device, &run, &config, &data.parts, &options, &mut |step| progress.tell(&step));
+    let tell = &mut |step: subdeq::train::Progress<'_>| progress.tell(&step);
+    let ended = on_device!(device, |device| train_run(&device, &run, &config, &data.parts, &options, tell));
     progress.finish();
     let evaluation = ended
         .map_err(Failure::other)?

@@ -37,7 +37,7 @@ pub(crate) mod fourier;
 pub(crate) mod network;
 
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use buffer::Buffer;
 pub use conv::{Accuracy, Grade};
@@ -50,7 +50,6 @@ pub use plan::CpuPlan;
 pub use step::{FixedPointStep, InPlace};
 
 use crate::{EngineError, Result};
-use simd::SimdReal;
 use team::Team;
 
 /// The processor cores of this machine, as a [`crate::Device`].
@@ -65,33 +64,62 @@ use team::Team;
 pub struct Cpu<T> {
     isa: Isa,
     threads: usize,
-    /// For long pieces of work, which wait for each other.
-    pool: Arc<rayon::ThreadPool>,
-    /// For short ones, at which the caller helps.
-    team: Arc<Team>,
+    workers: Arc<Workers>,
     numbers: PhantomData<T>,
 }
 
-impl<T: SimdReal> Cpu<T> {
-    /// A device of `threads` threads (0: as many as the machine has cores) that uses the widest instruction set, or
-    /// what the environment variable `SUBDEQ_ISA` names.
+/// The threads of a device.
+#[derive(Debug)]
+struct Workers {
+    /// For long pieces of work, which wait for each other.
+    pool: rayon::ThreadPool,
+    /// For short ones, at which the caller helps.
+    team: Team,
+}
+
+impl Workers {
+    fn new(threads: usize) -> Result<Arc<Self>> {
+        let refused = |error: &dyn std::fmt::Display| {
+            EngineError::Invalid(format!("{threads} threads could not be started: {error}"))
+        };
+        if threads > MOST_THREADS {
+            return Err(refused(&format_args!("at most {MOST_THREADS} make sense")));
+        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.map_err(|error| refused(&error))?;
+        let team = Team::new(threads - 1).map_err(|error| refused(&error))?;
+        Ok(Arc::new(Self { pool, team }))
+    }
+
+    /// One thread per core, the same ones for everybody who asks.
+    fn of_the_machine(cores: usize) -> Result<Arc<Self>> {
+        static SHARED: Mutex<Option<Arc<Workers>>> = Mutex::new(None);
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(workers) = &*shared {
+            return Ok(workers.clone());
+        }
+        Ok(shared.insert(Self::new(cores)?).clone())
+    }
+}
+
+/// More threads than this are a slip of the finger.
+const MOST_THREADS: usize = 4096;
+
+impl<T> Cpu<T> {
+    /// A device of `threads` threads that uses the widest instruction set, or what the environment variable `SUBDEQ_ISA`
+    /// names. With 0 it uses one thread per core of the machine, which all such devices of the process share.
     pub fn new(threads: usize) -> Result<Self> {
         Self::with_isa(threads, Isa::from_environment()?)
     }
 
     /// The same with a chosen instruction set.
     pub fn with_isa(threads: usize, isa: Isa) -> Result<Self> {
-        let threads = match threads {
-            0 => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
-            some => some,
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let (threads, workers) = match threads {
+            0 => (cores, Workers::of_the_machine(cores)?),
+            some => (some, Workers::new(some)?),
         };
-        let refused = |error: &dyn std::fmt::Display| {
-            EngineError::Invalid(format!("{threads} threads could not be started: {error}"))
-        };
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let pool = Arc::new(pool.map_err(|error| refused(&error))?);
-        let team = Arc::new(Team::new(threads - 1).map_err(|error| refused(&error))?);
-        Ok(Self { isa, threads, pool, team, numbers: PhantomData })
+        Ok(Self { isa, threads, workers, numbers: PhantomData })
     }
 
     /// Number of threads.
@@ -106,12 +134,12 @@ impl<T: SimdReal> Cpu<T> {
 
     /// Runs `work` inside the thread pool, so that parallel iterators in it use this device's threads.
     pub(crate) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.pool.install(work)
+        self.workers.pool.install(work)
     }
 
     /// The threads that share short pieces of work.
     pub(crate) fn team(&self) -> &Team {
-        &self.team
+        &self.workers.team
     }
 
     /// Hands the items of `queue` to the workers: each worker takes the next item until none is left. `workers` is
@@ -124,6 +152,6 @@ impl<T: SimdReal> Cpu<T> {
         queue: impl DoubleEndedIterator<Item = I> + Send,
         work: impl Fn(&mut W, I) + Sync,
     ) {
-        self.team.share(workers, queue, work);
+        self.workers.team.share(workers, queue, work);
     }
 }

@@ -138,7 +138,7 @@ fn normal(rng: &mut ChaCha8Rng) -> f64 {
 
 /// The weights of a layer as the exact evaluator takes them, and below the order of its states: written again on purpose, since what
 /// the layer itself makes of them is what is attacked.
-fn operators(layer: &mut Equilibrium<f64, Cpu<f64>>) -> (Operator, Option<Operator>) {
+fn operators(layer: &mut Equilibrium<Cpu<f64>>) -> (Operator, Option<Operator>) {
     let shape = layer.map().operator();
     let arrays = layer.weights().expect("finite weights").to_vec();
     let joined = |p: &[f64], n: &[f64]| p.iter().zip(n).map(|(p, n)| p - n).collect::<Vec<f64>>();
@@ -275,7 +275,7 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
 
 /// The engine's `F` against the exact one.
 fn compare(
-    layer: &mut Equilibrium<f64, Cpu<f64>>,
+    layer: &mut Equilibrium<Cpu<f64>>,
     exact: &Exact,
     y: &[f64],
     rng: &mut ChaCha8Rng,
@@ -297,7 +297,7 @@ fn compare(
 
 /// Many starts under a proof: one solution, and every error bound holds.
 fn solve(
-    layer: &mut Equilibrium<f64, Cpu<f64>>,
+    layer: &mut Equilibrium<Cpu<f64>>,
     exact: &Exact,
     certificate: &Certificate,
     y: &[f64],

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use subdeq_engine::cpu::graph::{Dropout, Encoder, EncoderDropout, NodeMatrix};
 use subdeq_engine::network::Adam;
-use subdeq_engine::{Network, Outcome, SampleReport};
+use subdeq_engine::{Layers, Outcome, SampleReport};
 
 use super::classifier::{Passes, StepDropout, largest};
 use super::{GraphCertificate, GraphClassifier, GraphConfig, GraphEpoch, GraphProblem, GraphSplit};

@@ -3,7 +3,7 @@
 use subdeq_map::{Activation, Form, Map};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// `s(V+ z / (q + V- z)) + y + shift`: unique, factor `2 mu_p(shift)` (tanh, 1.2: 0.494).

@@ -3,7 +3,7 @@
 use subdeq_map::{Activation, Map};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// `s(|V| z) + y + shift`: unique, factor `mu_p(shift)` (tanh, 1.2: 0.247).

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use subdeq_map::{Activation, Form, Groups, Injection, Map, Normalisation, PNorm, Parts};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// `F = norm( (s(..) + base)^power + shift + y )`: two places for what is one number in a [`Map`], inside a power or, without

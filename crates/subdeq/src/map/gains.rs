@@ -3,7 +3,7 @@
 use subdeq_map::{Activation, Map};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// `A s(P z) - B s(N z) + y + tie (B 1) + shift` with `A - B` and `P - N` free: unique for every weight, because the

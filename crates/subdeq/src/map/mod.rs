@@ -29,7 +29,7 @@ use file::ArchitectureFile;
 use serde::{Deserialize, Serialize};
 use subdeq_map::{Form, Groups, Layout, Map, WeightClass};
 
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result, theory};
 
 /// An equation without its size and weights, and how its weights come from free parameters.

@@ -3,7 +3,7 @@
 use subdeq_map::{Activation, Injection, Map};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// `s(W z + y)` or `s(W z) + y + shift` with `sym(W) <= (1 - m) I` by construction: unique for every input of any sign.

@@ -3,7 +3,7 @@
 use subdeq_map::{Layout, Map};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// Margin of the monotone maps; the paper's MonDEQ has 1.

@@ -3,7 +3,7 @@
 use subdeq_map::{Activation, Form, Map};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// `((V+ z + y1 + e) / (V- z + y2 + e))^p`: unique for `p < 1/2`, factor `2p`. Takes two injections per unit.

@@ -3,7 +3,7 @@
 use subdeq_map::{Activation, Form, Map};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// `V+ z / (q + V+ z + V- z) + y + shift`: unique for a shift above 1/8, factor `2 (sqrt(1 + a) - sqrt a)^2`.

@@ -3,7 +3,7 @@
 use subdeq_map::{Activation, Map};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// `s(S |V| z) + y + shift` with `S = diag(+1, -1, +1, ..)`: unique, factor `mu_R(shift)` (softsign, 1.2: 0.420).

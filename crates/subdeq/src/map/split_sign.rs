@@ -3,7 +3,7 @@
 use subdeq_map::{Activation, Map};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// `s(V+ z) - s(V- z) + y + shift`: unique for every `V`; softsign: factor `a - sqrt(a^2 - 1)` for a shift `a > 1`.

@@ -3,7 +3,7 @@
 use subdeq_map::{Groups, Layout, Map, PNorm};
 
 use super::Architecture;
-use crate::parametrisation::Parametrisation;
+use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// The models of the paper that it calls SubDEQ. With a signed `W` they can have several fixed points (see

@@ -1,8 +1,8 @@
 //! `U x + b`, dense or as a 3x3 convolution: injections, explicit layers, classifiers.
 
 use rand::Rng;
+use subdeq_engine::Network;
 use subdeq_engine::network::{ConvShape, LinearShape};
-use subdeq_engine::{Network, Real};
 
 use super::trained::Trained;
 use crate::{Init, Result};
@@ -46,31 +46,25 @@ pub(super) struct Affine<A> {
 }
 
 impl<A: Send + Sync> Affine<A> {
-    pub fn new<T: Real, D: Network<T, Array = A>>(
+    pub fn new<D: Network<Array = A>>(
         device: &D,
         name: &str,
         shape: AffineShape,
         init: Init,
         rng: &mut impl Rng,
-    ) -> Self {
+    ) -> Result<Self> {
         let (outputs, fan_in) = (shape.outputs(), shape.fan_in());
-        let weight = init.draw::<T>(outputs * fan_in, fan_in, rng);
+        let weight = init.draw::<D::Elem>(outputs * fan_in, fan_in, rng);
         // PyTorch draws its biases like its weights.
-        let bias = Init::Release.draw::<T>(outputs, fan_in, rng);
-        Self {
+        let bias = Init::Release.draw::<D::Elem>(outputs, fan_in, rng);
+        Ok(Self {
             shape,
-            weight: Trained::new(device, &format!("{name}.weight"), &weight),
-            bias: Trained::new(device, &format!("{name}.bias"), &bias),
-        }
+            weight: Trained::new(device, &format!("{name}.weight"), &weight)?,
+            bias: Trained::new(device, &format!("{name}.bias"), &bias)?,
+        })
     }
 
-    pub fn forward<T: Real, D: Network<T, Array = A>>(
-        &self,
-        device: &D,
-        batch: usize,
-        x: &A,
-        y: &mut A,
-    ) -> Result<()> {
+    pub fn forward<D: Network<Array = A>>(&self, device: &D, batch: usize, x: &A, y: &mut A) -> Result<()> {
         let (w, b) = (&self.weight.parameter.value, &self.bias.parameter.value);
         match self.shape {
             AffineShape::Linear { inputs, outputs } => {
@@ -81,7 +75,7 @@ impl<A: Send + Sync> Affine<A> {
         Ok(())
     }
 
-    pub fn backward<T: Real, D: Network<T, Array = A>>(
+    pub fn backward<D: Network<Array = A>>(
         &mut self,
         device: &D,
         batch: usize,
@@ -109,7 +103,11 @@ impl<A: Send + Sync> Affine<A> {
         self.shape.output_len()
     }
 
-    pub fn trained(&mut self) -> [&mut Trained<A>; 2] {
+    pub fn trained(&self) -> [&Trained<A>; 2] {
+        [&self.weight, &self.bias]
+    }
+
+    pub fn trained_mut(&mut self) -> [&mut Trained<A>; 2] {
         [&mut self.weight, &mut self.bias]
     }
 }

@@ -1,9 +1,11 @@
 //! What a classifier says about one image.
 
-use subdeq_engine::{Network, Outcome, Real};
+use subdeq_engine::{Network, Outcome, Picks, Real};
 
-use super::{Classifier, CoreLayer, norm_shape};
-use crate::{Error, Result};
+use super::core_layer::CoreLayer;
+use super::passes::made;
+use super::{Classifier, norm_shape};
+use crate::Result;
 
 /// The answer to one image.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,46 +46,53 @@ impl Answer {
     }
 }
 
-impl<T: Real, D: Network<T>> Classifier<T, D> {
+impl<D: Network> Classifier<D> {
     /// What the classifier says about images, with the running statistics of batch norm.
     ///
     /// # Errors
     /// Images that do not fit.
-    pub fn answers(&mut self, x: &[T]) -> Result<Vec<Answer>> {
+    pub fn answers(&mut self, x: &[D::Elem]) -> Result<Vec<Answer>> {
         let logits = self.logits(x)?;
-        let batch = logits.len() / self.spec.classes;
+        self.with_reports(&logits)
+    }
+
+    /// The same about images that are on the device.
+    ///
+    /// # Errors
+    /// Images that do not fit.
+    pub fn answers_of(&mut self, images: &D::Images, picks: Picks<'_, D::Integers>) -> Result<Vec<Answer>> {
+        let logits = self.logits_of(images, picks)?;
+        self.with_reports(&logits)
+    }
+
+    fn with_reports(&self, logits: &[D::Elem]) -> Result<Vec<Answer>> {
+        let classes = self.spec.classes;
         let ended: Vec<(u32, bool)> = match &self.core {
             CoreLayer::Equilibrium { layer, .. } => {
-                let ended = |r: &crate::SampleReport| (r.iterations, r.outcome == Outcome::Converged);
-                layer.reports()[..batch].iter().map(ended).collect()
+                let ended = |r: crate::SampleReport| (r.iterations, r.outcome == Outcome::Converged);
+                layer.reports()?.into_iter().map(ended).collect()
             }
-            CoreLayer::Explicit { .. } => vec![(0, true); batch],
-            CoreLayer::Ode { layer, .. } => {
-                layer.reports()[..batch].iter().map(|r| (r.accepted, true)).collect()
-            }
+            CoreLayer::Explicit { .. } => vec![(0, true); logits.len() / classes],
+            CoreLayer::Ode { layer, .. } => layer.reports()?.iter().map(|r| (r.accepted, true)).collect(),
         };
-        let rows = logits.chunks_exact(self.spec.classes).zip(ended);
-        Ok(rows
-            .map(|(row, (iterations, converged))| Answer {
-                logits: row.iter().map(|x| x.to_f64()).collect(),
-                iterations,
-                converged,
-            })
-            .collect())
+        let answer = |(row, (iterations, converged)): (&[D::Elem], _)| Answer {
+            logits: row.iter().map(|x| x.to_f64()).collect(),
+            iterations,
+            converged,
+        };
+        Ok(logits.chunks_exact(classes).zip(ended).map(answer).collect())
     }
 
     /// The injections `y` of images, what the core's equation sees of them: rows of the core's injection length.
     ///
     /// # Errors
     /// Images that do not fit.
-    pub fn injected(&mut self, x: &[T]) -> Result<Vec<T>> {
+    pub fn injected(&mut self, x: &[D::Elem]) -> Result<Vec<D::Elem>> {
         let batch = self.load(x, None)?;
         self.inject(batch)?;
-        let Some(b) = &self.buffers else { return Err(Error::invalid("no buffers")) };
         let len = norm_shape(&self.spec, 1).image_len() * self.injections.len();
-        let mut y = vec![T::ZERO; b.capacity * len];
-        self.device.read(&b.y, &mut y)?;
-        y.truncate(batch * len);
+        let mut y = vec![Default::default(); batch * len];
+        self.device.read(&made(&mut self.buffers)?.y, 0, &mut y)?;
         Ok(y)
     }
 }

@@ -51,20 +51,20 @@ struct Input {
     norm: f64,
 }
 
-impl<T: Real, D: Network<T>> Classifier<T, D> {
+impl<D: Network> Classifier<D> {
     /// For each image a radius (2-norm, in the numbers that the model reads) within which every image is given the same
     /// class by the exact model; `None` where the certificate, which must be for all inputs that the layer is meant for, does not
     /// bound how far solutions move.
     ///
     /// # Errors
     /// Images that do not fit.
-    pub fn certified_radii(&mut self, x: &[T], certificate: &Certificate) -> Result<Vec<Option<f64>>> {
+    pub fn certified_radii(&mut self, x: &[D::Elem], certificate: &Certificate) -> Result<Vec<Option<f64>>> {
         let (head, input) = (self.head()?, self.input()?);
         let answers = self.answers(x)?;
         let (Some(reach), Some(layer)) = (self.reach(certificate), self.equilibrium()) else {
             return Ok(vec![None; answers.len()]);
         };
-        let z = layer.read_states(answers.len())?;
+        let z = layer.read_states()?;
         let y = self.injected(x)?;
         let bounds = match self.equilibrium() {
             Some(layer) => layer.error_bounds(&y, &z)?,
@@ -118,7 +118,7 @@ impl<T: Real, D: Network<T>> Classifier<T, D> {
     }
 
     /// A stored array by its name.
-    fn array(state: &[(String, Vec<T>)], name: &str) -> Result<Vec<f64>> {
+    fn array(state: &[(String, Vec<D::Elem>)], name: &str) -> Result<Vec<f64>> {
         let found = state.iter().find(|(given, _)| given == name);
         let (_, host) = found.ok_or_else(|| Error::invalid(format!("the model has no array `{name}`")))?;
         Ok(numbers(host))

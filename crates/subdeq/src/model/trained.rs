@@ -1,7 +1,7 @@
 //! A parameter and what Adam remembers of it.
 
+use subdeq_engine::Network;
 use subdeq_engine::network::Adam;
-use subdeq_engine::{Network, Real};
 
 use crate::{Parameter, Result};
 
@@ -18,11 +18,11 @@ pub(super) struct Moments<A> {
 }
 
 impl<A> Moments<A> {
-    pub fn new<T: Real, D: Network<T, Array = A>>(device: &D, len: usize) -> Self {
-        Self { mean: device.zeros(len), square: device.zeros(len) }
+    pub fn new<D: Network<Array = A>>(device: &D, len: usize) -> Result<Self> {
+        Ok(Self { mean: device.zeros(len)?, square: device.zeros(len)? })
     }
 
-    pub fn step<T: Real, D: Network<T, Array = A>>(
+    pub fn step<D: Network<Array = A>>(
         &mut self,
         device: &D,
         adam: &Adam,
@@ -34,18 +34,18 @@ impl<A> Moments<A> {
 }
 
 impl<A> Trained<A> {
-    pub fn new<T: Real, D: Network<T, Array = A>>(device: &D, name: &str, value: &[T]) -> Self {
+    pub fn new<D: Network<Array = A>>(device: &D, name: &str, value: &[D::Elem]) -> Result<Self> {
         let len = value.len();
         let parameter =
-            Parameter { name: name.into(), len, value: device.upload(value), gradient: device.zeros(len) };
-        Self { parameter, moments: Moments::new(device, len) }
+            Parameter { name: name.into(), len, value: device.upload(value)?, gradient: device.zeros(len)? };
+        Ok(Self { parameter, moments: Moments::new(device, len)? })
     }
 
-    pub fn zero_gradient<T: Real, D: Network<T, Array = A>>(&mut self, device: &D) -> Result<()> {
+    pub fn zero_gradient<D: Network<Array = A>>(&mut self, device: &D) -> Result<()> {
         Ok(device.fill(self.parameter.len, 0.0, &mut self.parameter.gradient)?)
     }
 
-    pub fn step<T: Real, D: Network<T, Array = A>>(&mut self, device: &D, adam: &Adam) -> Result<()> {
+    pub fn step<D: Network<Array = A>>(&mut self, device: &D, adam: &Adam) -> Result<()> {
         self.moments.step(device, adam, &mut self.parameter)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use subdeq_engine::Network;
+use subdeq_engine::{Network, Picks};
 
-use super::trainer::{EVALUATION_BATCH, order_of};
+use super::trainer::{EVALUATION_BATCH, in_order};
 use super::{Evaluation, Example, Images, ModelNote};
 use crate::model::{Answer, Classifier};
 use crate::{Certificate, Equilibrium, Error, Result, Verdict};
@@ -37,8 +37,8 @@ impl Default for EvaluationPlan {
 ///
 /// # Errors
 /// Images that do not fit the model.
-pub fn evaluate_in_full<D: Network<f32>>(
-    model: &mut Classifier<f32, D>,
+pub fn evaluate_in_full<D: Network<Elem = f32>>(
+    model: &mut Classifier<D>,
     note: &ModelNote,
     images: &Images,
     plan: &EvaluationPlan,
@@ -83,8 +83,8 @@ pub fn evaluate_in_full<D: Network<f32>>(
 ///
 /// # Errors
 /// Images that do not fit.
-pub fn certified_radii<D: Network<f32>>(
-    model: &mut Classifier<f32, D>,
+pub fn certified_radii<D: Network<Elem = f32>>(
+    model: &mut Classifier<D>,
     note: &ModelNote,
     x: &[f32],
 ) -> Result<Vec<Option<f64>>> {
@@ -103,7 +103,7 @@ pub fn certified_radii<D: Network<f32>>(
     Ok(radii.into_iter().zip(x.chunks_exact(model.input_len())).map(in_pixels).collect())
 }
 
-fn check_fit<D: Network<f32>>(model: &Classifier<f32, D>, images: &Images) -> Result<()> {
+fn check_fit<D: Network<Elem = f32>>(model: &Classifier<D>, images: &Images) -> Result<()> {
     let spec = model.spec();
     let (found, expected) = (images.shape(), [spec.channels, spec.height, spec.width]);
     let label = (0..images.len()).map(|i| images.label(i)).max().unwrap_or(0) as usize;
@@ -118,19 +118,28 @@ fn check_fit<D: Network<f32>>(model: &Classifier<f32, D>, images: &Images) -> Re
     Ok(())
 }
 
-fn answers<D: Network<f32>>(model: &mut Classifier<f32, D>, images: &Images) -> Result<Vec<Answer>> {
+fn answers<D: Network<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Vec<Answer>> {
+    let device = model.device().clone();
+    let set = device.images(images, model.spec().classes)?;
+    let list = device.integers(&in_order(images.len()))?;
     let mut found = Vec::with_capacity(images.len());
-    let indices: Vec<usize> = (0..images.len()).collect();
-    for batch in indices.chunks(EVALUATION_BATCH) {
-        found.extend(model.answers(&standardised(model, images, batch))?);
+    for start in (0..images.len()).step_by(EVALUATION_BATCH) {
+        let range = start..images.len().min(start + EVALUATION_BATCH);
+        found.extend(model.answers_of(&set, Picks { list: &list, range })?);
     }
     Ok(found)
 }
 
-fn standardised<D: Network<f32>>(model: &Classifier<f32, D>, images: &Images, indices: &[usize]) -> Vec<f32> {
-    let mut x = vec![0.0; indices.len() * images.image_len()];
-    let mut labels = vec![0; indices.len()];
-    images.gather(indices, |_| false, order_of(model), &mut x, &mut labels);
+fn standardised<D: Network<Elem = f32>>(
+    model: &Classifier<D>,
+    images: &Images,
+    indices: &[usize],
+) -> Vec<f32> {
+    let len = images.image_len();
+    let mut x = vec![0.0; indices.len() * len];
+    for (&index, x) in indices.iter().zip(x.chunks_exact_mut(len)) {
+        images.standardise(index, false, model.order(), x);
+    }
     x
 }
 
@@ -153,8 +162,8 @@ impl SampleVerdicts {
     }
 }
 
-fn sample_verdicts<D: Network<f32>>(
-    model: &mut Classifier<f32, D>,
+fn sample_verdicts<D: Network<Elem = f32>>(
+    model: &mut Classifier<D>,
     note: &ModelNote,
     images: &Images,
     plan: &EvaluationPlan,
@@ -180,8 +189,8 @@ fn sample_verdicts<D: Network<f32>>(
 ///
 /// # Errors
 /// A model without a fixed point; images that do not fit.
-pub fn certify_samples<D: Network<f32>>(
-    model: &mut Classifier<f32, D>,
+pub fn certify_samples<D: Network<Elem = f32>>(
+    model: &mut Classifier<D>,
     images: &Images,
     count: usize,
     threads: usize,
@@ -189,11 +198,11 @@ pub fn certify_samples<D: Network<f32>>(
     each_sample(model, images, count, |layer, y| layer.certify_samples(y, threads))
 }
 
-fn each_sample<D: Network<f32>>(
-    model: &mut Classifier<f32, D>,
+fn each_sample<D: Network<Elem = f32>>(
+    model: &mut Classifier<D>,
     images: &Images,
     count: usize,
-    verdicts: impl Fn(&mut Equilibrium<f32, D>, &[f32]) -> Result<Vec<Certificate>>,
+    verdicts: impl Fn(&mut Equilibrium<D>, &[f32]) -> Result<Vec<Certificate>>,
 ) -> Result<Vec<Certificate>> {
     let indices: Vec<usize> = (0..count.min(images.len())).collect();
     let mut certificates = Vec::with_capacity(indices.len());
@@ -207,7 +216,7 @@ fn each_sample<D: Network<f32>>(
     Ok(certificates)
 }
 
-fn curves<D: Network<f32>>(model: &mut Classifier<f32, D>, images: &Images) -> Result<Vec<Vec<f64>>> {
+fn curves<D: Network<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Vec<Vec<f64>>> {
     let indices: Vec<usize> = (0..CURVES.min(images.len())).collect();
     let y = model.injected(&standardised(model, images, &indices))?;
     match model.equilibrium() {
@@ -217,8 +226,8 @@ fn curves<D: Network<f32>>(model: &mut Classifier<f32, D>, images: &Images) -> R
 }
 
 /// Wrong answers first, they are what people want to see; then the first right ones.
-fn examples<D: Network<f32>>(
-    model: &mut Classifier<f32, D>,
+fn examples<D: Network<Elem = f32>>(
+    model: &mut Classifier<D>,
     note: &ModelNote,
     images: &Images,
     (answers, verdicts): (&[Answer], &SampleVerdicts),

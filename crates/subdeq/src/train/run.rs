@@ -67,7 +67,7 @@ pub(crate) fn understood<'de, D: Deserializer<'de>, C: DeserializeOwned>(
 ///
 /// # Errors
 /// A training that diverges, data that do not fit, a folder that cannot be written.
-pub fn train_run<D: Network<f32>>(
+pub fn train_run<D: Network<Elem = f32>>(
     device: &Arc<D>,
     folder: &RunFolder,
     config: &TrainConfig,
@@ -101,7 +101,10 @@ pub const EVALUATION: &str = "evaluation.json";
 ///
 /// # Errors
 /// No such file (the training is not over), or one that is damaged.
-pub fn load_model<D: Network<f32>>(device: &Arc<D>, path: &Path) -> Result<(Classifier<f32, D>, ModelNote)> {
+pub fn load_model<D: Network<Elem = f32>>(
+    device: &Arc<D>,
+    path: &Path,
+) -> Result<(Classifier<D>, ModelNote)> {
     let TensorFile { mut note, tensors } = TensorFile::<ModelNote>::read(path)?;
     let mut model = build(device, &note.config, &tensors)?;
     if let Some(layer) = model.equilibrium() {
@@ -117,11 +120,11 @@ pub fn load_model<D: Network<f32>>(device: &Arc<D>, path: &Path) -> Result<(Clas
     Ok((model, note))
 }
 
-fn build<D: Network<f32>>(
+fn build<D: Network<Elem = f32>>(
     device: &Arc<D>,
     config: &TrainConfig,
     tensors: &[(String, Vec<f32>)],
-) -> Result<Classifier<f32, D>> {
+) -> Result<Classifier<D>> {
     let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
     let mut model = Classifier::new(device.clone(), config.model.clone(), &mut rng)?;
     restore(&mut model, tensors)?;

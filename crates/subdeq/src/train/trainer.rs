@@ -1,18 +1,18 @@
 //! The training loop.
 
 use std::borrow::Cow;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::Network;
 use subdeq_engine::network::Adam;
+use subdeq_engine::{Images, MIRRORED, Network, Picks, Summary};
 
-use super::{Checkpoint, Images, Order, RunFolder, RunOptions, TensorFile, TrainConfig};
-use crate::model::{BatchReport, Classifier};
+use super::{Checkpoint, RunFolder, RunOptions, TensorFile, TrainConfig};
+use crate::model::{Batch, Classifier};
 use crate::{Error, Result};
 
 /// Images per batch in evaluations. What it is does not change any result.
@@ -42,14 +42,14 @@ pub struct Running {
 }
 
 impl Running {
-    fn add(&mut self, report: &BatchReport) {
-        let samples = report.samples as f64;
-        self.samples += report.samples;
-        self.correct += report.correct;
-        self.converged += report.converged;
-        self.loss += report.loss * samples;
-        self.forward += report.forward_iterations * samples;
-        self.backward += report.backward_iterations * samples;
+    fn add(&mut self, summary: &Summary) {
+        self.samples += summary.samples as usize;
+        self.correct += summary.correct as usize;
+        // An explicit layer solves nothing that could fail.
+        self.converged += if summary.solves == 0 { summary.samples } else { summary.converged } as usize;
+        self.loss += summary.loss;
+        self.forward += summary.forward_iterations as f64;
+        self.backward += summary.backward_iterations as f64;
     }
 
     fn mean(&self, sum: f64) -> f64 {
@@ -130,19 +130,32 @@ pub struct Progress<'a> {
 /// Called after every batch and every epoch; may ask for a stop, after which the run can be continued.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress<'_>) -> ControlFlow<()>;
 
+/// The state of every training image, on the device.
+struct WarmStates<D: Network> {
+    array: D::Array,
+    len: usize,
+}
+
+/// The images of a training, on the device.
+struct OnDevice<D: Network> {
+    train: D::Images,
+    validation: D::Images,
+    validation_len: usize,
+}
+
 /// A training run in progress.
-pub struct Trainer<D: Network<f32>> {
+pub struct Trainer<D: Network<Elem = f32>> {
     config: TrainConfig,
     folder: RunFolder,
-    model: Classifier<f32, D>,
+    model: Classifier<D>,
     at: Checkpoint,
     best: Vec<(String, Vec<f32>)>,
-    /// Where the solves of each training image start, one state after the other; empty without warm starts.
-    states: Vec<f32>,
+    /// Where the solves of each training image start, one state after the other; with warm starts only.
+    states: Option<WarmStates<D>>,
     checkpoint_every: Duration,
 }
 
-impl<D: Network<f32>> Trainer<D> {
+impl<D: Network<Elem = f32>> Trainer<D> {
     /// A trainer at the folder's checkpoint, or at the beginning if there is none.
     ///
     /// # Errors
@@ -152,13 +165,16 @@ impl<D: Network<f32>> Trainer<D> {
         let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
         let mut model = Classifier::new(device, config.model.clone(), &mut rng)?;
         let file = folder.read_checkpoint()?;
-        let (mut at, mut best, mut states) = (Checkpoint::default(), Vec::new(), Vec::new());
+        let (mut at, mut best, mut states) = (Checkpoint::default(), Vec::new(), None);
         if let Some(file) = file {
             let mut state = Vec::new();
             for (name, data) in file.tensors {
                 match name.strip_prefix(BEST) {
                     Some(name) => best.push((name.to_owned(), data)),
-                    None if name == STATES => states = data,
+                    None if name == STATES => {
+                        let (array, len) = (model.device().upload(&data)?, data.len());
+                        states = Some(WarmStates { array, len });
+                    }
                     None => state.push((name, data)),
                 }
             }
@@ -204,17 +220,21 @@ impl<D: Network<f32>> Trainer<D> {
                 len as f64 * 4e-9
             )));
         }
-        if self.states.is_empty() {
-            self.states = vec![layer.start() as f32; len];
-        }
-        if self.states.len() != len {
-            return Err(Error::Invalid(format!(
+        let (device, start) = (layer.device().clone(), layer.start());
+        match &self.states {
+            Some(states) if states.len != len => Err(Error::Invalid(format!(
                 "the checkpoint keeps {} numbers of states, {images} training images have {len}: other data than the run \
                  began with?",
-                self.states.len()
-            )));
+                states.len
+            ))),
+            Some(_) => Ok(()),
+            None => {
+                let mut array = device.zeros(len)?;
+                device.fill(len, start, &mut array)?;
+                self.states = Some(WarmStates { array, len });
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Whether all epochs are done.
@@ -242,20 +262,25 @@ impl<D: Network<f32>> Trainer<D> {
             )));
         }
         self.make_states(train.len())?;
+        let (device, classes) = (self.model.device().clone(), self.config.model.classes);
+        let images = OnDevice {
+            train: device.images(train, classes)?,
+            validation: device.images(validation, classes)?,
+            validation_len: validation.len(),
+        };
         while !self.finished() {
-            if self.epoch(train, validation, watch)?.is_break() {
+            if self.epoch(train.len(), &images, watch)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    fn epoch(&mut self, train: &Images, validation: &Images, watch: Watch<'_>) -> Result<ControlFlow<()>> {
-        let order = shuffled(train.len(), self.config.seed, self.at.epoch);
-        let batches: Vec<&[usize]> = self.batches(&order).collect();
+    fn epoch(&mut self, count: usize, images: &OnDevice<D>, watch: Watch<'_>) -> Result<ControlFlow<()>> {
+        let device = self.model.device().clone();
+        let list = device.integers(&self.list(count))?;
+        let batches = self.batches(count);
         let total = (self.config.epochs * batches.len()) as u64;
-        let mut input = vec![0.0; self.config.batch * train.image_len()];
-        let mut labels = vec![0; self.config.batch];
         let (clock, mut saved) = (Instant::now(), Instant::now());
         if self.at.batches == 0
             && let Some(layer) = self.model.equilibrium()
@@ -263,20 +288,23 @@ impl<D: Network<f32>> Trainer<D> {
             // The weights have moved: choose the step of the splitting solvers anew, once per epoch.
             layer.set_step(None);
         }
-        for (index, batch) in batches.iter().enumerate().skip(self.at.batches) {
-            let x = &mut input[..batch.len() * train.image_len()];
-            let y = &mut labels[..batch.len()];
-            let (flips, seed, epoch) = (self.config.data.flips, self.config.seed, self.at.epoch);
-            train.gather(batch, |i| flips && mirrored(seed, epoch, i), order_of(&self.model), x, y);
+        let mut unread = 0;
+        for (index, range) in batches.iter().enumerate().skip(self.at.batches) {
             let rate = self.config.rate.at(self.at.step, total);
             let adam = Adam::new(rate, self.config.weight_decay, self.at.step + 1);
-            let report = self.step(batch, x, y, &adam).map_err(|why| self.located(index, why))?;
-            if !report.loss.is_finite() {
-                return Err(self.located(index, Error::Invalid("the loss is not finite".into())));
-            }
+            let states = self.states.as_mut().map(|states| &mut states.array);
+            let picks = Picks { list: &list, range: range.clone() };
+            let stepped = self.model.step(Batch { images: &images.train, picks, states }, &adam);
+            stepped.map_err(|why| self.located(index, why))?;
             self.at.step += 1;
             self.at.batches = index + 1;
-            self.at.running.add(&report);
+            unread += 1;
+            if unread < device.steps_per_summary() && index + 1 < batches.len() {
+                continue;
+            }
+            unread = 0;
+            let summary = self.model.finish().map_err(|why| self.located(index, why))?;
+            self.at.running.add(&summary);
             let progress = Progress {
                 epoch: self.at.epoch,
                 batches: (self.at.batches, batches.len()),
@@ -293,37 +321,37 @@ impl<D: Network<f32>> Trainer<D> {
             }
         }
         let rate = self.config.rate.at(total.min(self.at.step).saturating_sub(1), total);
-        self.complete(validation, (clock.elapsed().as_secs_f64(), rate), batches.len(), watch)
+        self.complete(images, (clock.elapsed().as_secs_f64(), rate), batches.len(), watch)
     }
 
-    /// One step with the images of a batch.
-    fn step(&mut self, batch: &[usize], x: &[f32], labels: &[u32], adam: &Adam) -> Result<BatchReport> {
-        if self.states.is_empty() {
-            return self.model.train_step(x, labels, adam);
-        }
-        let len = state_len(&self.model);
-        let mut states = Vec::with_capacity(batch.len() * len);
-        batch.iter().for_each(|&image| states.extend_from_slice(&self.states[image * len..][..len]));
-        let report = self.model.train_step_from(x, labels, &mut states, adam)?;
-        for (&image, state) in batch.iter().zip(states.chunks_exact(len)) {
-            self.states[image * len..][..len].copy_from_slice(state);
-        }
-        Ok(report)
+    /// The images of the present epoch in their order, mirrored ones marked.
+    fn list(&self, count: usize) -> Vec<u32> {
+        let (flips, seed, epoch) = (self.config.data.flips, self.config.seed, self.at.epoch);
+        let entry = |image: usize| {
+            let mirrored = flips && mirrored(seed, epoch, image);
+            image as u32 | if mirrored { MIRRORED } else { 0 }
+        };
+        shuffled(count, seed, epoch).into_iter().map(entry).collect()
     }
 
-    /// Batches of the epoch's order. A last batch of one image is left out: batch norm has no variance there.
-    fn batches<'a>(&self, order: &'a [usize]) -> impl Iterator<Item = &'a [usize]> + use<'a, D> {
-        order.chunks(self.config.batch).filter(|batch| batch.len() > 1)
+    /// The batches of an epoch. A last batch of one image is left out: batch norm has no variance there.
+    fn batches(&self, count: usize) -> Vec<Range<usize>> {
+        let size = self.config.batch.max(1);
+        let starts = (0..count.div_ceil(size)).map(|k| k * size);
+        starts
+            .map(|start| start..count.min(start.saturating_add(size)))
+            .filter(|range| range.len() > 1)
+            .collect()
     }
 
     fn complete(
         &mut self,
-        validation: &Images,
+        images: &OnDevice<D>,
         (seconds, learning_rate): (f64, f64),
         batches: usize,
         watch: Watch<'_>,
     ) -> Result<ControlFlow<()>> {
-        let found = evaluate(&mut self.model, validation)?;
+        let found = evaluate_set(&mut self.model, &images.validation, images.validation_len)?;
         let running = self.at.running;
         let metrics = EpochMetrics {
             epoch: self.at.epoch + 1,
@@ -369,8 +397,10 @@ impl<D: Network<f32>> Trainer<D> {
         self.at.splitting_step = self.model.equilibrium().and_then(|layer| layer.step());
         let mut tensors = self.model.state()?;
         tensors.extend(self.best.iter().map(|(name, data)| (format!("{BEST}{name}"), data.clone())));
-        if !self.states.is_empty() {
-            tensors.push((STATES.to_owned(), self.states.clone()));
+        if let Some(states) = &self.states {
+            let mut host = vec![0.0; states.len];
+            self.model.device().read(&states.array, 0, &mut host)?;
+            tensors.push((STATES.to_owned(), host));
         }
         tensors.sort_by(|a, b| a.0.cmp(&b.0));
         self.folder.write_checkpoint(&TensorFile { note: self.at.clone(), tensors })
@@ -424,8 +454,8 @@ fn selected(state: Vec<(String, Vec<f32>)>) -> Vec<(String, Vec<f32>)> {
 ///
 /// # Errors
 /// An array that is missing or has another length, by name.
-pub fn restore<D: Network<f32>>(
-    model: &mut Classifier<f32, D>,
+pub fn restore<D: Network<Elem = f32>>(
+    model: &mut Classifier<D>,
     tensors: &[(String, Vec<f32>)],
 ) -> Result<()> {
     let zeros = |(name, data): (String, Vec<f32>)| {
@@ -437,34 +467,34 @@ pub fn restore<D: Network<f32>>(
     model.set_state(&state)
 }
 
-/// Dense models read channel after channel, convolutions pixel after pixel.
-pub(super) fn order_of<D: Network<f32>>(model: &Classifier<f32, D>) -> Order {
-    if model.spec().pool.is_some() { Order::ChannelsLast } else { Order::ChannelsFirst }
-}
-
-/// Numbers in the state of one image.
-fn state_len<D: Network<f32>>(model: &Classifier<f32, D>) -> usize {
-    let spec = model.spec();
-    if spec.pool.is_some() { spec.hidden * spec.height * spec.width } else { spec.hidden }
-}
-
 /// Loss, errors and convergence of a model on a set of images.
 ///
 /// # Errors
 /// Images that do not fit the model.
-pub fn evaluate<D: Network<f32>>(model: &mut Classifier<f32, D>, images: &Images) -> Result<Running> {
-    let mut input = vec![0.0; EVALUATION_BATCH * images.image_len()];
-    let mut labels = vec![0; EVALUATION_BATCH];
-    let indices: Vec<usize> = (0..images.len()).collect();
-    let order = order_of(model);
-    let mut found = Running::default();
-    for batch in indices.chunks(EVALUATION_BATCH) {
-        let x = &mut input[..batch.len() * images.image_len()];
-        let y = &mut labels[..batch.len()];
-        images.gather(batch, |_| false, order, x, y);
-        found.add(&model.evaluate(x, y)?);
+pub fn evaluate<D: Network<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Running> {
+    let set = model.device().images(images, model.spec().classes)?;
+    evaluate_set(model, &set, images.len())
+}
+
+/// The same for images that are on the device.
+fn evaluate_set<D: Network<Elem = f32>>(
+    model: &mut Classifier<D>,
+    images: &D::Images,
+    count: usize,
+) -> Result<Running> {
+    let list = model.device().integers(&in_order(count))?;
+    for start in (0..count).step_by(EVALUATION_BATCH) {
+        let range = start..count.min(start + EVALUATION_BATCH);
+        model.evaluate_batch(images, Picks { list: &list, range })?;
     }
+    let mut found = Running::default();
+    found.add(&model.finish_evaluation()?);
     Ok(found)
+}
+
+/// Every image, in the order of the data set.
+pub(super) fn in_order(count: usize) -> Vec<u32> {
+    (0..count as u32).collect()
 }
 
 /// The order of the images in an epoch: a function of seed and epoch alone, so that a continued run has the same.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::map::{Architecture, MonDeq, SubDeq};
-use subdeq::{Cpu, Equilibrium, EquilibriumBuilder, Init, PNorm, Picard, Stopping};
+use subdeq::{Equilibrium, EquilibriumBuilder, Init, Network, PNorm, Picard, Stopping};
 
 use crate::chart::{Axis, Figure, Panel, Scale, Series, Stroke, render_png};
+use crate::device::{AnyDevice, on_device};
 use crate::failure::Failure;
 
 /// Samples, as in the paper.
@@ -34,9 +35,10 @@ struct Curve {
 
 /// Writes `figure1.svg`, `figure1.png` and `figure1.csv` into `folder` and prints the iteration counts.
 pub fn run(folder: &Path, seed: u64, threads: usize) -> Result<(), Failure> {
-    let device = Arc::new(Cpu::<f32>::new(threads).map_err(Failure::other)?);
-    let dense = curves(&device, seed, Kind::Dense)?;
-    let conv = curves(&device, seed, Kind::Conv)?;
+    let device = AnyDevice::new(threads)?;
+    let (dense, conv) = on_device!(device, |device| {
+        (curves(&device, seed, Kind::Dense)?, curves(&device, seed, Kind::Conv)?)
+    });
     let panel = |title: &str, curves: &[Curve]| Panel {
         title: title.to_owned(),
         x: Axis::new("iteration", Scale::Linear),
@@ -130,7 +132,7 @@ fn patch(image: &[f32], side: usize, pixel: usize) -> [f32; 9] {
     })
 }
 
-fn curves(device: &Arc<Cpu<f32>>, seed: u64, kind: Kind) -> Result<Vec<Curve>, Failure> {
+fn curves<D: Network<Elem = f32>>(device: &Arc<D>, seed: u64, kind: Kind) -> Result<Vec<Curve>, Failure> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let affine = kind.injection(&mut rng);
     let positive: Vec<f32> = affine.iter().map(|y| y.max(0.0)).collect();
@@ -154,8 +156,8 @@ fn curves(device: &Arc<Cpu<f32>>, seed: u64, kind: Kind) -> Result<Vec<Curve>, F
 }
 
 /// `z <- F(z)` from `z = 1`.
-fn picard(
-    device: &Arc<Cpu<f32>>,
+fn picard<D: Network<Elem = f32>>(
+    device: &Arc<D>,
     kind: Kind,
     map: Architecture,
     y: &[f32],
@@ -175,8 +177,8 @@ fn picard(
 
 /// The states after 1, 2, 3, .. iterations. A splitting carries more than `z` from one iteration to the next, so each is
 /// solved from the start.
-fn peaceman_rachford(
-    device: &Arc<Cpu<f32>>,
+fn peaceman_rachford<D: Network<Elem = f32>>(
+    device: &Arc<D>,
     kind: Kind,
     map: Architecture,
     y: &[f32],

@@ -7,14 +7,15 @@ mod rows;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::{ops::ControlFlow, thread};
 
 use serde_json::Value;
+use subdeq::Layout;
 use subdeq::train::{EvaluationPlan, RunFolder, RunOptions, TrainConfig, train_run};
-use subdeq::{Cpu, Layout};
 
 use crate::dataset::{self, Dataset};
+use crate::device::{AnyDevice, on_device};
 use crate::failure::Failure;
 use crate::paper::Column;
 use crate::recipe::{self, Wishes};
@@ -220,13 +221,13 @@ fn make(task: &Task, data: &Dataset, threads: usize, machine: Machine) -> Result
     } else {
         RunFolder::create(&task.folder, &task.config).map_err(Failure::other)?
     };
-    let device = Arc::new(Cpu::<f32>::new(threads).map_err(Failure::other)?);
+    let device = AnyDevice::new(threads)?;
     let plan = EvaluationPlan { certify: CERTIFIED, threads, ..EvaluationPlan::default() };
     let on = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
     let run = RunOptions { evaluation: plan, ..RunOptions::default() };
-    let evaluation = train_run(&device, &folder, &task.config, &data.parts, &run, on)
-        .map_err(Failure::other)?
-        .ok_or_else(|| Failure::other("was stopped"))?;
+    let trained =
+        on_device!(device, |device| train_run(&device, &folder, &task.config, &data.parts, &run, on));
+    let evaluation = trained.map_err(Failure::other)?.ok_or_else(|| Failure::other("was stopped"))?;
     let epochs = folder.read_metrics().map_err(Failure::other)?;
     Entry::new(task.row, &task.config, &evaluation, &epochs, machine)
 }

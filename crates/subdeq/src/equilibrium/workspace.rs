@@ -1,0 +1,59 @@
+//! Everything of a layer whose size depends on the batch.
+
+use subdeq_engine::{Map, Network};
+
+use super::weights::Version;
+use crate::{Adjoint, Error, Result};
+
+/// A plan and the arrays of a batch.
+pub(super) struct Workspace<D: Network> {
+    pub capacity: usize,
+    pub plan: D::Plan,
+    /// The version of the weights that the plan holds, once it holds any.
+    pub loaded: Option<Version>,
+    /// Samples of the last forward pass; 0 before it.
+    pub solved: usize,
+    /// The injection with the tied shift added; empty without one.
+    pub shifted: D::Array,
+    pub z: D::Array,
+    pub g: D::Array,
+    /// Gradients of one step of several.
+    pub gz: D::Array,
+    pub gy: D::Array,
+    /// The states that an unrolled layer goes through.
+    pub trajectory: Vec<D::Array>,
+    /// Where weight gradients go that nobody asked for.
+    pub discarded: Vec<D::Array>,
+    pub reports: D::Reports,
+    pub adjoint_reports: D::Reports,
+}
+
+impl<D: Network> Workspace<D> {
+    pub fn new(device: &D, map: &Map, adjoint: Adjoint, batch: usize) -> Result<Self> {
+        let (states, injections) = (batch * map.operator().state_len(), batch * map.injection_len());
+        let steps = if let Adjoint::Unrolled { steps } = adjoint { steps } else { 0 };
+        let several = matches!(adjoint, Adjoint::Phantom { steps: 2.. });
+        let discarded = if several { map.weight_count() } else { 0 };
+        let tied = if map.equation().tie() == 0.0 { 0 } else { injections };
+        Ok(Self {
+            capacity: batch,
+            plan: device.plan(map, batch)?,
+            loaded: None,
+            solved: 0,
+            shifted: device.zeros(tied)?,
+            z: device.zeros(states)?,
+            g: device.zeros(states)?,
+            gz: device.zeros(states)?,
+            gy: device.zeros(injections)?,
+            trajectory: (0..steps).map(|_| device.zeros(states)).collect::<Result<_, _>>()?,
+            discarded: (0..discarded).map(|k| device.zeros(map.weight_len(k))).collect::<Result<_, _>>()?,
+            reports: device.reports(batch)?,
+            adjoint_reports: device.reports(batch)?,
+        })
+    }
+}
+
+/// The workspace of a layer that made room for a batch before.
+pub(super) fn made<W>(workspace: &mut Option<W>) -> Result<&mut W> {
+    workspace.as_mut().ok_or_else(|| Error::invalid("the layer has made no room for a batch yet"))
+}

@@ -1,0 +1,194 @@
+//! What is between the injection and the batch norm, with its parameters.
+
+use std::sync::Arc;
+
+use rand::Rng;
+use subdeq_engine::network::{Adam, ConvShape};
+use subdeq_engine::{Network, Operator, Picks};
+
+use super::affine::{Affine, AffineShape};
+use super::trained::Moments;
+use super::{Core, STEP_PERIOD};
+use crate::{Equilibrium, EquilibriumBuilder, Error, Init, NeuralOde, Parameter, Result};
+
+/// A core with what Adam remembers of its parameters.
+#[allow(clippy::large_enum_variant)] // one of them exists per model
+pub(super) enum CoreLayer<D: Network> {
+    Equilibrium { layer: Equilibrium<D>, moments: Vec<Moments<D::Array>> },
+    Explicit { affine: Affine<D::Array>, z: Option<D::Array> },
+    Ode { layer: NeuralOde<D>, moments: Moments<D::Array> },
+}
+
+/// Where the solves of a batch start.
+pub(super) enum CoreStart<'a, D: Network> {
+    /// Where the layer always starts.
+    Usual,
+    /// At states of its own, one per sample of the data set; they are put back after the solve.
+    Warm { states: &'a mut D::Array, picks: Picks<'a, D::Integers> },
+}
+
+impl<D: Network> CoreLayer<D> {
+    /// `injection` is the shape of the affine map before it.
+    pub fn new(
+        device: &Arc<D>,
+        core: &Core,
+        operator: Operator,
+        injection: AffineShape,
+        init: Init,
+        rng: &mut impl Rng,
+    ) -> Result<Self> {
+        Ok(match core {
+            Core::Equilibrium { architecture, solver, stopping, adjoint } => {
+                let mut builder = EquilibriumBuilder::new(operator)
+                    .map(architecture.clone())
+                    .stopping(*stopping)
+                    .init(init);
+                if let Some(solver) = solver {
+                    builder = builder.solver(*solver);
+                }
+                if let Some(adjoint) = adjoint {
+                    builder = builder.adjoint(*adjoint);
+                }
+                let layer = builder.build_on(device.clone(), rng)?;
+                let moments = layer.parameters().iter().map(|p| Moments::new(&**device, p.len));
+                let moments = moments.collect::<Result<_>>()?;
+                Self::Equilibrium { layer, moments }
+            }
+            Core::ExplicitTanh => {
+                let shape = match injection {
+                    AffineShape::Linear { outputs, .. } => AffineShape::Linear { inputs: outputs, outputs },
+                    AffineShape::Conv(shape) => {
+                        AffineShape::Conv(ConvShape { inputs: shape.outputs, ..shape })
+                    }
+                };
+                Self::Explicit { affine: Affine::new(&**device, "core", shape, init, rng)?, z: None }
+            }
+            Core::NeuralOde { activation, tolerance } => {
+                let layer = NeuralOde::new(device.clone(), operator, *activation, *tolerance, init, rng)?;
+                let moments = Moments::new(&**device, layer.parameter().len)?;
+                Self::Ode { layer, moments }
+            }
+        })
+    }
+
+    /// Makes room for batches of this many samples.
+    pub fn reserve(&mut self, device: &D, batch: usize) -> Result<()> {
+        match self {
+            Self::Equilibrium { layer, .. } => layer.reserve(batch),
+            Self::Explicit { affine, z } => {
+                *z = Some(device.zeros(batch * affine.output_len())?);
+                Ok(())
+            }
+            Self::Ode { layer, .. } => layer.reserve(batch),
+        }
+    }
+
+    pub fn states(&self) -> Result<&D::Array> {
+        let states = match self {
+            Self::Equilibrium { layer, .. } => layer.states(),
+            Self::Explicit { z, .. } => z.as_ref(),
+            Self::Ode { layer, .. } => layer.states(),
+        };
+        states.ok_or_else(|| Error::invalid("no batch was solved yet"))
+    }
+
+    /// From the injection `y` to the states; how the solves ended is counted.
+    pub fn forward(
+        &mut self,
+        device: &D,
+        batch: usize,
+        y: &D::Array,
+        start: CoreStart<'_, D>,
+        tally: &mut D::Tally,
+    ) -> Result<()> {
+        match (self, start) {
+            (Self::Equilibrium { layer, .. }, CoreStart::Usual) => {
+                layer.forward(batch, y)?;
+                layer.count(tally)
+            }
+            (Self::Equilibrium { layer, .. }, CoreStart::Warm { states, picks }) => {
+                layer.gather_states(states, picks.clone())?;
+                layer.forward_warm(batch, y)?;
+                layer.scatter_states(picks, states)?;
+                layer.count(tally)
+            }
+            (_, CoreStart::Warm { .. }) => {
+                Err(Error::invalid("only an equilibrium has states to start from"))
+            }
+            (Self::Explicit { affine, z }, CoreStart::Usual) => {
+                let z = z.as_mut().ok_or_else(|| Error::invalid("no room was made for a batch"))?;
+                affine.forward(device, batch, y, z)?;
+                Ok(device.tanh(batch * affine.output_len(), z)?)
+            }
+            (Self::Ode { layer, .. }, CoreStart::Usual) => layer.forward_counted(batch, y, tally),
+        }
+    }
+
+    /// From `gz` to `gy`; `gz` may be changed on the way.
+    pub fn backward(
+        &mut self,
+        device: &D,
+        batch: usize,
+        y: &D::Array,
+        gz: &mut D::Array,
+        gy: &mut D::Array,
+        tally: &mut D::Tally,
+    ) -> Result<()> {
+        match self {
+            Self::Equilibrium { layer, .. } => layer.backward_counted(batch, y, gz, gy, tally),
+            Self::Explicit { affine, z } => {
+                let z =
+                    z.as_ref().ok_or_else(|| Error::invalid("backward without a forward pass before it"))?;
+                device.tanh_backward(batch * affine.output_len(), z, gz)?;
+                affine.backward(device, batch, y, gz, Some(gy))
+            }
+            Self::Ode { layer, .. } => layer.backward(batch, gz, gy),
+        }
+    }
+
+    /// One step of Adam.
+    pub fn update(&mut self, device: &D, adam: &Adam) -> Result<()> {
+        match self {
+            Self::Equilibrium { layer, moments } => {
+                for (parameter, moments) in layer.parameters_mut().iter_mut().zip(moments) {
+                    moments.step(device, adam, parameter)?;
+                }
+                if adam.step.is_multiple_of(STEP_PERIOD) {
+                    layer.choose_step()?;
+                }
+                Ok(())
+            }
+            Self::Explicit { affine, .. } => {
+                affine.trained_mut().into_iter().try_for_each(|trained| trained.step(device, adam))
+            }
+            Self::Ode { layer, moments } => moments.step(device, adam, layer.parameter_mut()),
+        }
+    }
+
+    /// The parameters that are the core's own, with their moments; those of an explicit layer are in
+    /// [`CoreLayer::affine`].
+    pub fn own(&self) -> Vec<(&Parameter<D::Array>, &Moments<D::Array>)> {
+        match self {
+            Self::Equilibrium { layer, moments } => layer.parameters().iter().zip(moments).collect(),
+            Self::Explicit { .. } => Vec::new(),
+            Self::Ode { layer, moments } => vec![(layer.parameter(), moments)],
+        }
+    }
+
+    /// The same, to change.
+    pub fn own_mut(&mut self) -> Vec<(&mut Parameter<D::Array>, &mut Moments<D::Array>)> {
+        match self {
+            Self::Equilibrium { layer, moments } => layer.parameters_mut().iter_mut().zip(moments).collect(),
+            Self::Explicit { .. } => Vec::new(),
+            Self::Ode { layer, moments } => vec![(layer.parameter_mut(), moments)],
+        }
+    }
+
+    /// The affine map of an explicit layer.
+    pub fn affine(&self) -> Option<&Affine<D::Array>> {
+        match self {
+            Self::Explicit { affine, .. } => Some(affine),
+            Self::Equilibrium { .. } | Self::Ode { .. } => None,
+        }
+    }
+}

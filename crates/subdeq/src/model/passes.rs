@@ -1,0 +1,349 @@
+//! From images to a loss, and back to the gradients.
+
+use subdeq_engine::network::{Adam, Rows};
+use subdeq_engine::{EngineError, Network, Order, Picks, Summary};
+
+use super::affine::Affine;
+use super::core_layer::{CoreLayer, CoreStart};
+use super::{BatchReport, Classifier, norm_shape};
+use crate::{Error, Result};
+
+/// A batch of images that are on the device.
+pub struct Batch<'a, D: Network> {
+    /// The data set.
+    pub images: &'a D::Images,
+    /// Which of its images.
+    pub picks: Picks<'a, D::Integers>,
+    /// Where each image's solve starts, one state per image of the data set; the results are put back there.
+    pub states: Option<&'a mut D::Array>,
+}
+
+/// Arrays whose size depends on the batch.
+pub(super) struct Buffers<D: Network> {
+    capacity: usize,
+    x: D::Array,
+    labels: D::Integers,
+    /// One injection, where the core has several.
+    part: D::Array,
+    pub y: D::Array,
+    gy: D::Array,
+    gz: D::Array,
+    features: D::Array,
+    gfeatures: D::Array,
+    logits: D::Array,
+    glogits: D::Array,
+}
+
+/// The buffers of a model that made room for a batch before.
+pub(super) fn made<B>(buffers: &mut Option<B>) -> Result<&mut B> {
+    buffers.as_mut().ok_or_else(|| Error::invalid("the model has made no room for a batch yet"))
+}
+
+impl<D: Network> Classifier<D> {
+    /// Makes room for batches of this many images.
+    ///
+    /// # Errors
+    /// A batch of no images; memory that does not suffice.
+    pub fn reserve(&mut self, batch: usize) -> Result<()> {
+        if batch == 0 {
+            return Err(Error::invalid("a batch of 0 images"));
+        }
+        if self.buffers.as_ref().is_some_and(|buffers| buffers.capacity >= batch) {
+            return Ok(());
+        }
+        let (shape, device) = (norm_shape(&self.spec, 1), &*self.device);
+        let parts = self.injections.len();
+        let sizes = [self.input_len(), shape.image_len() * parts, shape.pooled_len(), self.spec.classes];
+        if sizes.iter().any(|&size| size.checked_mul(batch).is_none_or(|len| len > isize::MAX as usize / 8)) {
+            return Err(Error::invalid(format!("a batch of {batch} images is larger than any memory")));
+        }
+        let [input, injection, features, classes] = sizes.map(|size| size * batch);
+        let state = injection / parts;
+        self.buffers = None; // its memory may be needed for the larger one
+        self.norm.normalised = device.zeros(features)?;
+        self.core.reserve(device, batch)?;
+        self.buffers = Some(Buffers {
+            capacity: batch,
+            x: device.zeros(input)?,
+            labels: device.integers(&vec![0; batch])?,
+            part: device.zeros(if parts > 1 { state } else { 0 })?,
+            y: device.zeros(injection)?,
+            gy: device.zeros(injection)?,
+            gz: device.zeros(state)?,
+            features: device.zeros(features)?,
+            gfeatures: device.zeros(features)?,
+            logits: device.zeros(classes)?,
+            glogits: device.zeros(classes)?,
+        });
+        Ok(())
+    }
+
+    /// One step of training with images on the host: forward, backward, update.
+    ///
+    /// # Errors
+    /// Images or labels that do not fit, a loss that is not finite, or an adjoint solve that is not.
+    pub fn train_step(&mut self, x: &[D::Elem], labels: &[u32], adam: &Adam) -> Result<BatchReport> {
+        let report = self.gradients(x, labels)?;
+        self.update(adam)?;
+        Ok(report)
+    }
+
+    /// Forward and backward pass: every parameter gets its gradient of the mean loss.
+    ///
+    /// # Errors
+    /// As [`Classifier::train_step`].
+    pub fn gradients(&mut self, x: &[D::Elem], labels: &[u32]) -> Result<BatchReport> {
+        let batch = self.load(x, Some(labels))?;
+        self.differentiate(batch, CoreStart::Usual)?;
+        Ok(self.finish()?.into())
+    }
+
+    /// One step of training with images on the device. Nothing is read: whether all went well is known after
+    /// [`Classifier::finish`], which a training calls before it trusts or writes anything.
+    ///
+    /// # Errors
+    /// A batch that does not fit; a device that fails.
+    pub fn step(&mut self, batch: Batch<'_, D>, adam: &Adam) -> Result<()> {
+        let Batch { images, picks, states } = batch;
+        let count = self.gather(images, picks.clone())?;
+        let start = match states {
+            None => CoreStart::Usual,
+            Some(states) => CoreStart::Warm { states, picks },
+        };
+        self.differentiate(count, start)?;
+        self.update(adam)
+    }
+
+    /// Loss and hits of images on the device, with the running statistics of batch norm, added to what
+    /// [`Classifier::finish_evaluation`] will say.
+    ///
+    /// # Errors
+    /// A batch that does not fit; a device that fails.
+    pub fn evaluate_batch(&mut self, images: &D::Images, picks: Picks<'_, D::Integers>) -> Result<()> {
+        let batch = self.gather(images, picks)?;
+        self.eval_forward(batch)?;
+        self.take_loss(batch)
+    }
+
+    /// Reads what happened since the last time.
+    ///
+    /// # Errors
+    /// A loss or an adjoint solve that is not finite; an integration that did not reach its end.
+    pub fn finish(&mut self) -> Result<Summary> {
+        let summary = self.finish_evaluation()?;
+        if !summary.loss.is_finite() {
+            return Err(Error::invalid(format!(
+                "the loss is {}: training has diverged (lower the learning rate, or use a map with a certificate)",
+                summary.loss
+            )));
+        }
+        Ok(summary)
+    }
+
+    /// The same for passes without an update, whose loss may be anything.
+    ///
+    /// # Errors
+    /// An integration that did not reach its end.
+    pub fn finish_evaluation(&mut self) -> Result<Summary> {
+        let summary = self.device.finish(&mut self.tally)?;
+        if summary.unfinished > 0
+            && let CoreLayer::Ode { layer, .. } = &self.core
+        {
+            return Err(layer.failure(summary.unfinished)?);
+        }
+        if summary.adjoint_not_finite > 0
+            && let CoreLayer::Equilibrium { layer, .. } = &self.core
+        {
+            return Err(layer.adjoint_failure(summary.adjoint_not_finite)?);
+        }
+        Ok(summary)
+    }
+
+    /// Loss and hits of images on the host with the running statistics of batch norm.
+    ///
+    /// # Errors
+    /// Images or labels that do not fit.
+    pub fn evaluate(&mut self, x: &[D::Elem], labels: &[u32]) -> Result<BatchReport> {
+        let batch = self.load(x, Some(labels))?;
+        self.eval_forward(batch)?;
+        self.take_loss(batch)?;
+        Ok(self.finish_evaluation()?.into())
+    }
+
+    /// The logits of images, with the running statistics of batch norm.
+    ///
+    /// # Errors
+    /// Images that do not fit.
+    pub fn logits(&mut self, x: &[D::Elem]) -> Result<Vec<D::Elem>> {
+        let batch = self.load(x, None)?;
+        self.logits_of_loaded(batch)
+    }
+
+    /// The logits of images that are on the device.
+    pub(super) fn logits_of(
+        &mut self,
+        images: &D::Images,
+        picks: Picks<'_, D::Integers>,
+    ) -> Result<Vec<D::Elem>> {
+        let batch = self.gather(images, picks)?;
+        self.logits_of_loaded(batch)
+    }
+
+    fn logits_of_loaded(&mut self, batch: usize) -> Result<Vec<D::Elem>> {
+        self.eval_forward(batch)?;
+        self.finish_evaluation()?;
+        let mut logits = vec![Default::default(); batch * self.spec.classes];
+        self.device.read(&made(&mut self.buffers)?.logits, 0, &mut logits)?;
+        Ok(logits)
+    }
+
+    /// Updates every parameter by its gradient.
+    ///
+    /// # Errors
+    /// A step number of 0.
+    pub fn update(&mut self, adam: &Adam) -> Result<()> {
+        let Self { device, injections, head, scale, offset, core, .. } = self;
+        let device = &**device;
+        for trained in injections.iter_mut().chain([head]).flat_map(Affine::trained_mut) {
+            trained.step(device, adam)?;
+        }
+        scale.step(device, adam)?;
+        offset.step(device, adam)?;
+        core.update(device, adam)
+    }
+
+    /// Forward and backward pass of the images that are loaded.
+    fn differentiate(&mut self, batch: usize, start: CoreStart<'_, D>) -> Result<()> {
+        self.core_forward(batch, start)?;
+        let Self { device, buffers, core, norm, scale, offset, head, spec, tally, .. } = self;
+        let (device, b) = (&**device, made(buffers)?);
+        let shape = norm_shape(spec, batch);
+        let z = core.states()?;
+        device.copy(spec.hidden, &scale.parameter.value, &mut norm.scale)?;
+        device.copy(spec.hidden, &offset.parameter.value, &mut norm.offset)?;
+        device.norm_pool_train(shape, z, norm, &mut b.features)?;
+        head.forward(device, batch, &b.features, &mut b.logits)?;
+        device.cross_entropy(batch, spec.classes, &b.logits, &b.labels, &mut b.glogits, tally)?;
+        head.backward(device, batch, &b.features, &b.glogits, Some(&mut b.gfeatures))?;
+        scale.zero_gradient(device)?;
+        offset.zero_gradient(device)?;
+        let (gscale, goffset) = (&mut scale.parameter.gradient, &mut offset.parameter.gradient);
+        device.norm_pool_backward(shape, z, norm, &b.gfeatures, &mut b.gz, gscale, goffset)?;
+        core.backward(device, batch, &b.y, &mut b.gz, &mut b.gy, tally)?;
+        self.injection_backward(batch)
+    }
+
+    fn injection_backward(&mut self, batch: usize) -> Result<()> {
+        let Self { device, buffers, injections, rectified, spec, .. } = self;
+        let (device, b) = (&**device, made(buffers)?);
+        let state = norm_shape(spec, 1).image_len();
+        let parts = injections.len();
+        if *rectified {
+            device.relu_backward(batch * state * parts, &b.y, &mut b.gy)?;
+        }
+        for (k, injection) in injections.iter_mut().enumerate() {
+            if parts == 1 {
+                injection.backward(device, batch, &b.x, &b.gy, None)?;
+            } else {
+                let from = Rows { array: &b.gy, stride: parts * state, offset: k * state };
+                let to = Rows { array: &mut b.part, stride: state, offset: 0 };
+                device.copy_rows(batch, state, from, to)?;
+                injection.backward(device, batch, &b.x, &b.part, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From the images that are loaded to their logits, with the running statistics of batch norm.
+    fn eval_forward(&mut self, batch: usize) -> Result<()> {
+        self.core_forward(batch, CoreStart::Usual)?;
+        let Self { device, buffers, core, norm, scale, offset, head, spec, .. } = self;
+        let (device, b) = (&**device, made(buffers)?);
+        device.copy(spec.hidden, &scale.parameter.value, &mut norm.scale)?;
+        device.copy(spec.hidden, &offset.parameter.value, &mut norm.offset)?;
+        device.norm_pool_eval(norm_shape(spec, batch), core.states()?, norm, &mut b.features)?;
+        head.forward(device, batch, &b.features, &mut b.logits)
+    }
+
+    fn take_loss(&mut self, batch: usize) -> Result<()> {
+        let Self { device, buffers, spec, tally, .. } = self;
+        let b = made(buffers)?;
+        Ok(device.cross_entropy(batch, spec.classes, &b.logits, &b.labels, &mut b.glogits, tally)?)
+    }
+
+    /// Brings images from the host to the buffers.
+    pub(super) fn load(&mut self, x: &[D::Elem], labels: Option<&[u32]>) -> Result<usize> {
+        let len = self.input_len();
+        if x.is_empty() || !x.len().is_multiple_of(len) {
+            return Err(Error::invalid(format!(
+                "{} numbers are not a whole number of images of {len} each",
+                x.len()
+            )));
+        }
+        let batch = x.len() / len;
+        if let Some(labels) = labels
+            && labels.len() != batch
+        {
+            return Err(Error::invalid(format!("{} labels for {batch} images", labels.len())));
+        }
+        self.reserve(batch)?;
+        let b = made(&mut self.buffers)?;
+        if let Some(labels) = labels {
+            self.device.write_integers(&mut b.labels, labels)?;
+        }
+        self.device.write_finite("the images", &mut b.x, x).map_err(|error| match error {
+            EngineError::NotFinite { index, value, .. } => Error::invalid(format!(
+                "number {} of image {} is {value}: inputs must be finite",
+                index % len,
+                index / len
+            )),
+            other => other.into(),
+        })?;
+        Ok(batch)
+    }
+
+    /// Puts the images that are picked together in the buffers.
+    fn gather(&mut self, images: &D::Images, picks: Picks<'_, D::Integers>) -> Result<usize> {
+        let batch = picks.range.len();
+        self.reserve(batch)?;
+        let order = self.order();
+        let b = made(&mut self.buffers)?;
+        self.device.gather(images, picks, order, &mut b.x, &mut b.labels)?;
+        Ok(batch)
+    }
+
+    /// How it reads images: dense models channel after channel, convolutions pixel after pixel.
+    #[must_use]
+    pub fn order(&self) -> Order {
+        if self.spec.pool.is_some() { Order::ChannelsLast } else { Order::ChannelsFirst }
+    }
+
+    /// From the images to the injections.
+    pub(super) fn inject(&mut self, batch: usize) -> Result<()> {
+        let Self { device, buffers, injections, rectified, spec, .. } = self;
+        let (device, b) = (&**device, made(buffers)?);
+        let state = norm_shape(spec, 1).image_len();
+        let parts = injections.len();
+        for (k, injection) in injections.iter().enumerate() {
+            if parts == 1 {
+                injection.forward(device, batch, &b.x, &mut b.y)?;
+            } else {
+                injection.forward(device, batch, &b.x, &mut b.part)?;
+                let from = Rows { array: &b.part, stride: state, offset: 0 };
+                let to = Rows { array: &mut b.y, stride: parts * state, offset: k * state };
+                device.copy_rows(batch, state, from, to)?;
+            }
+        }
+        if *rectified {
+            device.relu(batch * state * parts, &mut b.y)?;
+        }
+        Ok(())
+    }
+
+    /// Injection and core.
+    fn core_forward(&mut self, batch: usize, start: CoreStart<'_, D>) -> Result<()> {
+        self.inject(batch)?;
+        let Self { device, buffers, core, tally, .. } = self;
+        core.forward(device, batch, &made(buffers)?.y, start, tally)
+    }
+}

@@ -1,0 +1,110 @@
+//! Everything that training changes, by name.
+
+use subdeq_engine::Network;
+
+use super::Classifier;
+use super::core_layer::CoreLayer;
+use super::trained::Moments;
+use crate::{Error, Parameter, Result};
+
+/// Name, length and place of an array.
+type Named<A> = (String, usize, A);
+
+/// A parameter's arrays: its moments, then itself.
+fn arrays<'a, A>(name: &str, parameter: &'a Parameter<A>, moments: &'a Moments<A>) -> [Named<&'a A>; 3] {
+    let len = parameter.len;
+    [
+        (format!("{name}.mean"), len, &moments.mean),
+        (format!("{name}.square"), len, &moments.square),
+        (name.to_owned(), len, &parameter.value),
+    ]
+}
+
+/// The same, to change.
+fn arrays_mut<'a, A>(
+    name: &str,
+    parameter: &'a mut Parameter<A>,
+    moments: &'a mut Moments<A>,
+) -> [Named<&'a mut A>; 3] {
+    let len = parameter.len;
+    [
+        (format!("{name}.mean"), len, &mut moments.mean),
+        (format!("{name}.square"), len, &mut moments.square),
+        (name.to_owned(), len, &mut parameter.value),
+    ]
+}
+
+impl<D: Network> Classifier<D> {
+    /// Every number that training changes, by name: parameters, running statistics, optimiser moments.
+    ///
+    /// # Errors
+    /// A device that cannot be read.
+    pub fn state(&self) -> Result<Vec<(String, Vec<D::Elem>)>> {
+        let read = |(name, len, array): Named<&D::Array>| {
+            let mut host = vec![Default::default(); len];
+            self.device.read(array, 0, &mut host)?;
+            Ok((name, host))
+        };
+        self.arrays().into_iter().map(read).collect()
+    }
+
+    /// Puts back what [`Classifier::state`] gave.
+    ///
+    /// # Errors
+    /// An array that is missing or has another length, by name.
+    pub fn set_state(&mut self, state: &[(String, Vec<D::Elem>)]) -> Result<()> {
+        let device = self.device.clone();
+        for (name, len, array) in self.arrays_mut() {
+            let (_, host) = state
+                .iter()
+                .find(|(given, _)| *given == name)
+                .ok_or_else(|| Error::invalid(format!("the array `{name}` of the model is missing")))?;
+            if host.len() != len {
+                return Err(Error::invalid(format!(
+                    "the array `{name}` holds {} numbers, {len} are needed",
+                    host.len()
+                )));
+            }
+            device.write(array, 0, host)?;
+        }
+        Ok(())
+    }
+
+    fn arrays(&self) -> Vec<Named<&D::Array>> {
+        let hidden = self.spec.hidden;
+        let mut all = Vec::new();
+        for (parameter, moments) in self.core.own() {
+            all.extend(arrays(&format!("core.{}", parameter.name), parameter, moments));
+        }
+        let affines = self.injections.iter().chain([&self.head]).chain(self.core.affine());
+        for trained in affines.flat_map(|affine| affine.trained()).chain([&self.scale, &self.offset]) {
+            all.extend(arrays(&trained.parameter.name, &trained.parameter, &trained.moments));
+        }
+        all.push(("norm.running_mean".into(), hidden, &self.norm.running_mean));
+        all.push(("norm.running_variance".into(), hidden, &self.norm.running_variance));
+        all
+    }
+
+    fn arrays_mut(&mut self) -> Vec<Named<&mut D::Array>> {
+        let hidden = self.spec.hidden;
+        let Self { core, injections, head, scale, offset, norm, .. } = self;
+        let mut all = Vec::new();
+        let mut affines: Vec<_> = injections.iter_mut().chain([head]).collect();
+        match core {
+            CoreLayer::Explicit { affine, .. } => affines.push(affine),
+            other => {
+                for (parameter, moments) in other.own_mut() {
+                    let name = format!("core.{}", parameter.name);
+                    all.extend(arrays_mut(&name, parameter, moments));
+                }
+            }
+        }
+        for trained in affines.into_iter().flat_map(|affine| affine.trained_mut()).chain([scale, offset]) {
+            let name = trained.parameter.name.clone();
+            all.extend(arrays_mut(&name, &mut trained.parameter, &mut trained.moments));
+        }
+        all.push(("norm.running_mean".into(), hidden, &mut norm.running_mean));
+        all.push(("norm.running_variance".into(), hidden, &mut norm.running_variance));
+        all
+    }
+}
