@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use subdeq::Cpu;
 use subdeq::subdeq_engine::cpu::Peaks;
-use subdeq::{Cpu, Device};
 
 use crate::failure::Failure;
 
@@ -35,8 +35,8 @@ pub fn in_f64(threads: usize) -> Result<Arc<Cpu<f64>>, Failure> {
     Ok(Arc::new(Cpu::new(threads).map_err(Failure::other)?))
 }
 
-/// What this machine can do at best, and with what.
-pub fn peaks(threads: usize) -> Result<(String, Peaks), Failure> {
+/// What this machine can do at best, with which instructions and how many threads.
+pub fn peaks(threads: usize) -> Result<(&'static str, usize, Peaks), Failure> {
     let cpu = Cpu::<f32>::new(threads).map_err(Failure::other)?;
-    Ok((cpu.name(), cpu.peaks()))
+    Ok((cpu.isa().name(), cpu.threads(), cpu.peaks()))
 }

@@ -70,7 +70,8 @@ fn main() -> Result<()> {
             mean(&reports)
         );
     }
-    let pullback = time(|| cpu.pullback(&mut plan, batch, &z, &y, &g, None, &mut gy, &mut [&mut gw]))?;
+    let pullback =
+        time(|| cpu.pullback(&mut plan, batch, &z, &y, &g, None, &mut gy, std::slice::from_mut(&mut gw)))?;
     println!("pullback {pullback}");
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use subdeq_engine::Spectra;
 use subdeq_engine::{
     Activation, Cpu, Device, Equilibria, Map, Measure, Operator, Padding, Result, SampleReport, Scope,
     Solver, Start, Stopping,

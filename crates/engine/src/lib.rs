@@ -9,6 +9,7 @@
 // `!(x > 0.0)` is how a NaN is refused together with what is too small.
 #![allow(clippy::neg_cmp_op_on_partial_ord)]
 
+mod checking;
 mod device;
 mod error;
 mod graph;
@@ -20,6 +21,7 @@ mod solver;
 
 pub mod cpu;
 
+pub use checking::{Checking, Traffic};
 pub use cpu::Cpu;
 pub use device::{
     CustomMap, CustomMaps, DataSets, Device, Equilibria, Images, Integrate, Layers, MIRRORED, Network,

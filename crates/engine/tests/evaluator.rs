@@ -8,7 +8,9 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
 use subdeq_engine::cpu::simd::SimdReal;
-use subdeq_engine::{Activation, Cpu, Device, Equilibria, Form, Injection, Map, Operator, PNorm, Padding};
+use subdeq_engine::{
+    Activation, Cpu, Device, Equilibria, Form, Injection, Map, Operator, PNorm, Padding, SampleReport,
+};
 use subdeq_map::{Map as Equation, Normalisation, Operator as Weights, Parts, WeightClass};
 
 fn activations() -> impl Strategy<Value = Activation> {

@@ -89,7 +89,7 @@ fn weight_gradients_do_not_depend_on_threads() {
             let y = cpu.upload(&convert::<f32>(&problem.y)).unwrap();
             let mut gy = cpu.zeros(70 * len).unwrap();
             let mut gw = cpu.zeros(operator.weight_len()).unwrap();
-            cpu.pullback(&mut plan, 70, &y, &y, &y, None, &mut gy, &mut [&mut gw]).unwrap();
+            cpu.pullback(&mut plan, 70, &y, &y, &y, None, &mut gy, std::slice::from_mut(&mut gw)).unwrap();
             gw.iter().map(|x| x.to_bits()).collect()
         };
         assert_eq!(gradient(1), gradient(2));

@@ -188,10 +188,11 @@ fn measure_on<D: Network<Elem = f32>>(
 
 /// What the machine can do at best.
 fn peaks(args: &Args) -> Result<serde_json::Value, Failure> {
-    let (device, peaks) = device::peaks(args.threads)?;
+    let (instructions, threads, peaks) = device::peaks(args.threads)?;
     Ok(json!({
         "case": "machine",
-        "device": device,
+        "instructions": instructions,
+        "threads": threads,
         "vector_gflops": peaks.vector_gflops,
         "tile_gflops": peaks.tile_gflops,
         "cache_gb_per_s": peaks.cache_gb,
