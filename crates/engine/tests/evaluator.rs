@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
-use subdeq_engine::cpu::simd::SimdReal;
+use subdeq_engine::cpu::SimdReal;
 use subdeq_engine::{Activation, Cpu, Device, Form, Injection, Map, Operator, PNorm, Padding};
 use subdeq_map::{Map as Equation, Normalisation, Operator as Weights, Parts, WeightClass};
 

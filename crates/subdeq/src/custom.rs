@@ -1,7 +1,7 @@
 //! A user's own map, run by the same solvers.
 
 use subdeq_engine::cpu::CustomMap as EngineMap;
-use subdeq_engine::cpu::simd::SimdReal;
+use subdeq_engine::cpu::SimdReal;
 use subdeq_engine::{Cpu, Measure, Outcome, SampleReport, Start};
 use subdeq_theory::certificate::{Evidence, Metric, States, Theorem, Verdict};
 

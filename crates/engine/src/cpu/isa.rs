@@ -2,8 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::cpu::simd::Lanes;
-use crate::cpu::simd::SimdReal;
+use crate::cpu::simd::{Lanes, SimdReal};
 use crate::{EngineError, Result};
 
 /// A family of vector instructions, from the plainest to the widest; each includes those before it.
@@ -33,7 +32,7 @@ pub struct Isa(Level);
 ///
 /// `run` must be `#[inline(always)]`, and so must everything hot that it calls: only then is it compiled with the
 /// instructions of the entry point it is inlined into.
-pub(crate) trait Vectorised<T: SimdReal> {
+pub trait Vectorised<T: SimdReal> {
     /// What it returns.
     type Output;
     /// The computation with vectors of type `V`.
@@ -119,31 +118,8 @@ impl Isa {
     /// Runs a computation with the vectors of this instruction set.
     #[inline]
     pub(crate) fn dispatch<T: SimdReal, K: Vectorised<T>>(self, kernel: K) -> K::Output {
-        match self.0 {
-            Level::Portable => kernel.run::<T::Portable>(),
-            Level::Avx2 if !T::HAS_AVX2 => kernel.run::<T::Portable>(),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: an `Isa` of this level exists only if the machine has the instructions (see `detect`).
-            Level::Avx2 => unsafe { run_avx2(kernel) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            Level::Avx512 | Level::Amx => unsafe { run_avx512(kernel) },
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => kernel.run::<T::Portable>(),
-        }
+        T::dispatch(self, kernel)
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn run_avx2<T: SimdReal, K: Vectorised<T>>(kernel: K) -> K::Output {
-    kernel.run::<T::Avx2>()
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn run_avx512<T: SimdReal, K: Vectorised<T>>(kernel: K) -> K::Output {
-    kernel.run::<T::Avx512>()
 }
 
 #[cfg(not(target_arch = "x86_64"))]

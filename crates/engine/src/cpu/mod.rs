@@ -20,7 +20,7 @@ mod plan;
 mod problem;
 mod prox;
 mod pullback;
-pub mod simd;
+mod simd;
 mod solve;
 mod step;
 mod team;
@@ -44,10 +44,10 @@ pub use ode::OdePlan;
 pub use peaks::Peaks;
 pub use plan::CpuPlan;
 pub use problem::CustomMap;
+pub use simd::SimdReal;
 pub use step::{FixedPointStep, InPlace};
 
 use crate::{EngineError, Result};
-use simd::SimdReal;
 use team::Team;
 
 /// The processor cores of this machine, as a [`crate::Device`].

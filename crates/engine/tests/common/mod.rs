@@ -4,7 +4,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
-use subdeq_engine::cpu::simd::SimdReal;
+use subdeq_engine::cpu::SimdReal;
 use subdeq_engine::{
     Activation, Cpu, Device, Form, Injection, Map, Measure, Operator, PNorm, Padding, SampleReport, Scope,
     Solver, Start, Stopping,

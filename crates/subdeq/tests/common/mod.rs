@@ -46,7 +46,7 @@ pub fn builder(layout: Layout) -> EquilibriumBuilder {
     if layout == Layout::Dense { Equilibrium::dense(6) } else { Equilibrium::conv(2, 4, 3) }
 }
 
-pub fn cpu<T: Real + subdeq_engine::cpu::simd::SimdReal>() -> Arc<Cpu<T>> {
+pub fn cpu<T: Real + subdeq_engine::cpu::SimdReal>() -> Arc<Cpu<T>> {
     Arc::new(Cpu::new(1).unwrap())
 }
 
