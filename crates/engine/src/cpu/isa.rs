@@ -100,6 +100,11 @@ impl Isa {
         }
     }
 
+    /// The widest instruction set within this one whose vectors have 256 bits at most.
+    pub(crate) fn without_avx512(self) -> Isa {
+        self.min(Isa(Level::Avx2))
+    }
+
     /// Whether 256-bit vectors with fused multiply-add may be used.
     pub fn has_avx2(self) -> bool {
         self.0 >= Level::Avx2
@@ -180,4 +185,33 @@ fn amx_usable() -> bool {
 #[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
 fn amx_usable() -> bool {
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names the vectors that a computation gets.
+    struct Vectors;
+    impl<T: SimdReal> Vectorised<T> for Vectors {
+        type Output = &'static str;
+        fn run<V: Lanes<Elem = T>>(self) -> &'static str {
+            std::any::type_name::<V>()
+        }
+    }
+
+    #[test]
+    fn the_chosen_instruction_set_is_the_one_that_runs() {
+        for isa in Isa::available() {
+            let vectors = match isa.name() {
+                "portable" => "Array<f32, 8>",
+                "avx2" => "F32x8",
+                _ => "F32x16",
+            };
+            let found = isa.dispatch::<f32, _>(Vectors);
+            assert!(found.ends_with(vectors), "{}: {found}", isa.name());
+            assert!(isa.dispatch::<f64, _>(Vectors).ends_with("Array<f64, 8>"));
+            assert!(isa.without_avx512() <= isa && !isa.without_avx512().has_avx512());
+        }
+    }
 }

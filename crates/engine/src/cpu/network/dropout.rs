@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::vector::CHUNK;
 use super::vectorised::vectorised;
 use crate::Real;
+use crate::cpu::isa::Isa;
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -17,12 +18,12 @@ fn mix(mut x: u64) -> u64 {
 }
 
 /// Zeroes entries with probability `rate` and divides the others by `1 - rate`.
-pub(super) fn dropout<T: Real>(rate: f64, seed: u64, stream: u64, x: &mut [T]) {
+pub(super) fn dropout<T: Real>(isa: Isa, rate: f64, seed: u64, stream: u64, x: &mut [T]) {
     let key = mix(mix(seed.wrapping_add(GOLDEN)) ^ stream.wrapping_mul(GOLDEN));
     let threshold = (rate * (1u64 << 53) as f64) as u64;
     let keep = T::from_f64(1.0 / (1.0 - rate));
     x.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, x)| {
-        vectorised(|| {
+        vectorised(isa, || {
             for (i, x) in x.iter_mut().enumerate() {
                 let index = (chunk * CHUNK + i) as u64;
                 let dropped = mix(key.wrapping_add(index.wrapping_mul(GOLDEN))) >> 11 < threshold;
@@ -40,7 +41,7 @@ mod tests {
     fn keeps_the_mean_and_depends_on_seed_and_stream_only() {
         let run = |seed, stream, len| {
             let mut x = vec![1.0f64; len];
-            dropout(0.3, seed, stream, &mut x);
+            dropout(Isa::detect(), 0.3, seed, stream, &mut x);
             x
         };
         let x = run(1, 2, 200_000);

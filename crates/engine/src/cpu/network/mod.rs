@@ -1,7 +1,7 @@
 //! The operations around an equilibrium, on the CPU. Each file holds one of them as functions on slices; this one
 //! checks lengths and runs them in the device's thread pool.
 
-mod adam;
+pub(crate) mod adam;
 mod batch_norm;
 mod blocked;
 mod cross_entropy;
@@ -19,7 +19,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tile_linear;
 mod vector;
-mod vectorised;
+pub(crate) mod vectorised;
 
 use batch_norm::{BackwardSlices, NormSlices};
 use product::Matrix;
@@ -203,13 +203,13 @@ where
 
     fn relu(&self, len: usize, x: &mut Buffer<T>) -> Result<()> {
         let x = part_mut("x", x, len)?;
-        vector::transform(self.team(), x, |x| if x > T::ZERO { x } else { T::ZERO });
+        vector::transform(self.team(), self.isa(), x, |x| if x > T::ZERO { x } else { T::ZERO });
         Ok(())
     }
 
     fn relu_backward(&self, len: usize, y: &Buffer<T>, g: &mut Buffer<T>) -> Result<()> {
         let (y, g) = (part("the output", y, len)?, part_mut("the gradient", g, len)?);
-        vector::combine(self.team(), y, g, |y, g| if y > T::ZERO { g } else { T::ZERO });
+        vector::combine(self.team(), self.isa(), y, g, |y, g| if y > T::ZERO { g } else { T::ZERO });
         Ok(())
     }
 
@@ -221,7 +221,7 @@ where
 
     fn tanh_backward(&self, len: usize, y: &Buffer<T>, g: &mut Buffer<T>) -> Result<()> {
         let (y, g) = (part("the output", y, len)?, part_mut("the gradient", g, len)?);
-        vector::combine(self.team(), y, g, |y, g| g * (T::ONE - y * y));
+        vector::combine(self.team(), self.isa(), y, g, |y, g| g * (T::ONE - y * y));
         Ok(())
     }
 
@@ -254,7 +254,7 @@ where
             )?,
             normalised: part_mut("the normalised values", &mut state.normalised, pooled)?,
         };
-        batch_norm::train(self.team(), shape, x, slices, y);
+        batch_norm::train(self.team(), self.isa(), shape, x, slices, y);
         Ok(())
     }
 
@@ -275,7 +275,7 @@ where
             part("the running mean", &state.running_mean, channels)?,
             part("the running variance", &state.running_variance, channels)?,
         );
-        batch_norm::eval(self.team(), shape, x, constants, y);
+        batch_norm::eval(self.team(), self.isa(), shape, x, constants, y);
         Ok(())
     }
 
@@ -302,7 +302,7 @@ where
             inverse: part("the batch deviation", &state.batch_inverse_deviation, channels)?,
             normalised: part("the normalised values", &state.normalised, pooled)?,
         };
-        batch_norm::backward(self.team(), shape, x, slices, gy, gx, (gscale, goffset));
+        batch_norm::backward(self.team(), self.isa(), shape, x, slices, gy, gx, (gscale, goffset));
         Ok(())
     }
 
@@ -334,7 +334,7 @@ where
             return Err(EngineError::Invalid(format!("a dropout rate lies in [0, 1), got {rate}")));
         }
         let x = part_mut("x", x, len)?;
-        self.install(|| dropout::dropout(rate, seed, stream, x));
+        self.install(|| dropout::dropout(self.isa(), rate, seed, stream, x));
         Ok(())
     }
 
@@ -346,34 +346,30 @@ where
         mean: &mut Buffer<T>,
         square: &mut Buffer<T>,
     ) -> Result<()> {
-        if adam.step == 0 {
-            return Err(EngineError::Invalid("Adam counts its steps from 1".into()));
-        }
         let len = parameter.len();
         let gradient = part("the gradient", gradient, len)?;
         let mean = part_mut("the first moment", mean, len)?;
         let square = part_mut("the second moment", square, len)?;
-        adam::adam(self.team(), adam, parameter, gradient, mean, square);
-        Ok(())
+        adam::adam(self.team(), self.isa(), adam, parameter, gradient, mean, square)
     }
 
     fn sparse_product(&self, a: &Csr<T>, width: usize, x: &Buffer<T>, y: &mut Buffer<T>) -> Result<()> {
         a.check()?;
         let x = part("the dense factor", x, a.cols * width)?;
         let y = part_mut("the product", y, a.rows * width)?;
-        self.install(|| sparse::product(a, width, x, y));
+        self.install(|| sparse::product(self.isa(), a, width, x, y));
         Ok(())
     }
 
     fn dot(&self, len: usize, x: &Buffer<T>, y: &Buffer<T>) -> Result<f64> {
         let (x, y) = (part("x", x, len)?, part("y", y, len)?);
-        Ok(vector::dot(self.team(), x, y))
+        Ok(vector::dot(self.team(), self.isa(), x, y))
     }
 
     fn axpy(&self, len: usize, a: f64, x: &Buffer<T>, y: &mut Buffer<T>) -> Result<()> {
         let (x, y) = (part("x", x, len)?, part_mut("y", y, len)?);
         let a = T::from_f64(a);
-        vector::combine(self.team(), x, y, |x, y| y + a * x);
+        vector::combine(self.team(), self.isa(), x, y, |x, y| y + a * x);
         Ok(())
     }
 
@@ -407,13 +403,13 @@ where
 
     fn add_to_rows(&self, rows: usize, cols: usize, b: &Buffer<T>, x: &mut Buffer<T>) -> Result<()> {
         let (b, x) = (part("the row", b, cols)?, part_mut("x", x, rows * cols)?);
-        vector::add_to_rows(self.team(), cols, b, x);
+        vector::add_to_rows(self.team(), self.isa(), cols, b, x);
         Ok(())
     }
 
     fn sum_rows(&self, rows: usize, cols: usize, x: &Buffer<T>, sums: &mut Buffer<T>) -> Result<()> {
         let (x, sums) = (part("x", x, rows * cols)?, part_mut("the sums", sums, cols)?);
-        vector::sum_rows(self.team(), cols, x, sums);
+        vector::sum_rows(self.team(), self.isa(), cols, x, sums);
         Ok(())
     }
 
@@ -421,7 +417,7 @@ where
         let len = operator.weight_len();
         let (w, gradient) = (part("the weights", w, len)?, part_mut("the gradient", gradient, len)?);
         finite("the weights", w)?;
-        Ok(self.install(|| spectrum::symmetric_peak(operator, w, gradient)))
+        Ok(self.install(|| spectrum::symmetric_peak(self.isa(), operator, w, gradient)))
     }
 
     fn splitting_factor(
@@ -438,6 +434,6 @@ where
         }
         let w = part("the weights", w, operator.weight_len())?;
         finite("the weights", w)?;
-        Ok(self.install(|| spectrum::splitting_factor(operator, w, step, frequencies)))
+        Ok(self.install(|| spectrum::splitting_factor(self.isa(), operator, w, step, frequencies)))
     }
 }

@@ -4,18 +4,19 @@ use rayon::prelude::*;
 
 use super::vectorised::vectorised;
 use crate::Real;
+use crate::cpu::isa::Isa;
 use crate::network::Csr;
 
 /// Rows that one task computes.
 const ROWS: usize = 64;
 
 /// `y = A x`; each row of `y` is a sum in the order of the entries of its row of `A`.
-pub(super) fn product<T: Real>(a: &Csr<T>, width: usize, x: &[T], y: &mut [T]) {
+pub(super) fn product<T: Real>(isa: Isa, a: &Csr<T>, width: usize, x: &[T], y: &mut [T]) {
     if width == 0 {
         return;
     }
     y[..a.rows * width].par_chunks_mut(ROWS * width).enumerate().for_each(|(task, y)| {
-        vectorised(|| {
+        vectorised(isa, || {
             for (i, y) in y.chunks_exact_mut(width).enumerate() {
                 let row = task * ROWS + i;
                 y.fill(T::ZERO);
@@ -51,7 +52,7 @@ mod tests {
         a.check().unwrap();
         let x = random(cols * width, 2);
         let mut y = vec![9.0; rows * width];
-        product(&a, width, &x, &mut y);
+        product(Isa::detect(), &a, width, &x, &mut y);
         for (i, &y) in y.iter().enumerate() {
             let sum: f64 = (0..cols).map(|k| dense[i / width * cols + k] * x[k * width + i % width]).sum();
             assert!((y - sum).abs() < 1e-14);
@@ -59,7 +60,7 @@ mod tests {
         assert_eq!(a.transposed().transposed(), a);
         let u = random(rows * width, 3);
         let mut back = vec![0.0; cols * width];
-        product(&a.transposed(), width, &u, &mut back);
+        product(Isa::detect(), &a.transposed(), width, &u, &mut back);
         let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         assert!((inner(&y, &u) - inner(&x, &back)).abs() < 1e-12, "<Ax, u> = <x, A'u>");
         a.columns[0] = 9;
