@@ -17,7 +17,12 @@ pub(super) struct Matrix<'a, T> {
 impl<'a, T: Real> Matrix<'a, T> {
     /// `rows x cols`, row after row.
     pub(super) fn new(data: &'a [T], rows: usize, cols: usize) -> Self {
-        assert!(data.len() >= rows * cols);
+        // Checked, not wrapped: the product below is trusted with every index under the last.
+        assert!(
+            rows.checked_mul(cols).is_some_and(|len| len <= data.len()),
+            "{rows} x {cols} of {}",
+            data.len()
+        );
         Self { data, rows, cols, row_stride: cols, col_stride: 1 }
     }
 
@@ -40,7 +45,7 @@ impl<'a, T: Real> Matrix<'a, T> {
 /// `c = a b` or `c += a b` on this thread; `c` is stored row after row.
 pub(super) fn product<T: Real>(a: Matrix<T>, b: Matrix<T>, c: &mut [T], accumulate: bool) {
     let (m, k, n) = (a.rows, a.cols, b.cols);
-    assert!(b.rows == k && c.len() >= m * n);
+    assert!(b.rows == k && m.checked_mul(n).is_some_and(|len| len <= c.len()));
     if m == 0 || n == 0 {
         return;
     }
