@@ -1,8 +1,10 @@
-//! Matrix products (crate `gemm`), cut into blocks that depend on the shape only.
+//! Matrix products (crates `gemm-f32` and `gemm-f64`), cut into blocks that depend on the shape only.
 
+use gemm_common::Parallelism;
 use rayon::prelude::*;
 
 use crate::Real;
+use crate::cpu::conv::same::{same, same_mut};
 
 /// A matrix inside a slice.
 #[derive(Clone, Copy)]
@@ -57,31 +59,42 @@ pub(super) fn product<T: Real>(a: Matrix<T>, b: Matrix<T>, c: &mut [T], accumula
     }
     let last = |x: Matrix<T>| (x.rows - 1) * x.row_stride + (x.cols - 1) * x.col_stride;
     assert!(last(a) < a.data.len() && last(b) < b.data.len());
-    // SAFETY: the two lines above and the assertion on `c` make every index that the strides reach lie inside its slice;
-    // `c` is borrowed mutably, so it overlaps neither factor. `T` is f32 or f64, both known to `gemm`.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c.as_mut_ptr(),
-            1,
-            n as isize,
-            accumulate,
-            a.data.as_ptr(),
-            a.col_stride as isize,
-            a.row_stride as isize,
-            b.data.as_ptr(),
-            b.col_stride as isize,
-            b.row_stride as isize,
-            T::ONE,
-            T::ONE,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
+    // The kernels want columns that are contiguous: the transposed product has them. A single column is both.
+    let (left, right, column) = if n > 1 { (b.transposed(), a.transposed(), n) } else { (a, b, 1) };
+    let (rows, cols) = (left.rows, right.cols);
+    macro_rules! multiply {
+        ($number:ident, $kernel:path) => {
+            if let (Some(x), Some(y), Some(c)) = (same(left.data), same(right.data), same_mut::<T, $number>(c)) {
+                // SAFETY: the assertions make every index that the strides reach lie inside its slice; `c` is borrowed
+                // mutably, so it overlaps neither factor.
+                unsafe {
+                    $kernel()(
+                        rows,
+                        cols,
+                        k,
+                        c.as_mut_ptr(),
+                        column as isize,
+                        1,
+                        accumulate,
+                        x.as_ptr(),
+                        left.col_stride as isize,
+                        left.row_stride as isize,
+                        y.as_ptr(),
+                        right.col_stride as isize,
+                        right.row_stride as isize,
+                        1.0,
+                        1.0,
+                        false,
+                        false,
+                        false,
+                        Parallelism::None,
+                    );
+                }
+            }
+        };
     }
+    multiply!(f32, gemm_f32::gemm::f32::get_gemm_fn);
+    multiply!(f64, gemm_f64::gemm::f64::get_gemm_fn);
 }
 
 /// `c = a b` or `c += a b`, a few tasks whatever the number of threads.
