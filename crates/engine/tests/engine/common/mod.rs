@@ -1,5 +1,4 @@
 //! Maps, weights and a slow reference that the engine is held against.
-#![allow(dead_code)] // each test file uses its share
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

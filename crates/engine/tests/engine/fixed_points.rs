@@ -1,8 +1,6 @@
 //! Every map by every solver, dense and convolutional, against a long plain iteration in `f64`.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use subdeq_engine::{Cpu, Operator, Padding, Solver};
 
 const SOLVERS: [Solver; 6] = [

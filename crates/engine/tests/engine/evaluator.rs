@@ -1,8 +1,6 @@
 //! What the kernels compute is what the equation says: random maps, weights and inputs against [`subdeq_map::Map::evaluate`].
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
