@@ -58,6 +58,29 @@ impl Operator {
     }
 }
 
+impl Operator {
+    /// Whether no length that follows from these sizes overflows: the kernels trust lengths that agree.
+    fn fits(&self) -> bool {
+        // More than any buffer of a kernel holds: two planes of weights in whole tiles, or a matrix for each frequency.
+        let units = self.units().saturating_add(64);
+        match *self {
+            Self::Dense { .. } => product_fits(&[units, units, 64]),
+            Self::Conv { height, width, kernel, .. } => {
+                let (height, width) = (height.saturating_add(64), width.saturating_add(64));
+                let kernel = kernel.saturating_add(1);
+                product_fits(&[units, units, height, width, 64])
+                    && product_fits(&[units, units, kernel, kernel, 64])
+            }
+        }
+    }
+}
+
+/// Whether a buffer of so many numbers is one that can exist.
+pub(crate) fn product_fits(sizes: &[usize]) -> bool {
+    let product = sizes.iter().try_fold(size_of::<f64>(), |product, &size| product.checked_mul(size));
+    product.is_some_and(|bytes| isize::try_from(bytes).is_ok())
+}
+
 /// How the kernels put linear parts and activation together. `h(u) = (s(u) + base)^power` with the lowered constants of the
 /// [`Map`], `P, N >= 0`. These are the forms of [`subdeq_map::Form`] that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,6 +138,9 @@ impl Map {
     /// An empty state, a kernel of a size that no device has, a form or a normalisation that there are no kernels for.
     pub fn new(operator: Operator, equation: subdeq_map::Map) -> Result<Self> {
         let refuse = |why: String| Err(EngineError::Invalid(why));
+        if !operator.fits() {
+            return refuse(format!("the operator {operator:?} does not fit into the address space"));
+        }
         if operator.state_len() == 0 {
             return refuse(format!("the operator {operator:?} has an empty state"));
         }

@@ -2,8 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::cpu::simd::Lanes;
-use crate::cpu::simd::SimdReal;
+use crate::cpu::simd::{Lanes, SimdReal};
 use crate::{EngineError, Result};
 
 /// A family of vector instructions, from the plainest to the widest; each includes those before it.
@@ -33,7 +32,7 @@ pub struct Isa(Level);
 ///
 /// `run` must be `#[inline(always)]`, and so must everything hot that it calls: only then is it compiled with the
 /// instructions of the entry point it is inlined into.
-pub(crate) trait Vectorised<T: SimdReal> {
+pub trait Vectorised<T: SimdReal> {
     /// What it returns.
     type Output;
     /// The computation with vectors of type `V`.
@@ -101,6 +100,11 @@ impl Isa {
         }
     }
 
+    /// The widest instruction set within this one whose vectors have 256 bits at most.
+    pub(crate) fn without_avx512(self) -> Isa {
+        self.min(Isa(Level::Avx2))
+    }
+
     /// Whether 256-bit vectors with fused multiply-add may be used.
     pub fn has_avx2(self) -> bool {
         self.0 >= Level::Avx2
@@ -119,31 +123,8 @@ impl Isa {
     /// Runs a computation with the vectors of this instruction set.
     #[inline]
     pub(crate) fn dispatch<T: SimdReal, K: Vectorised<T>>(self, kernel: K) -> K::Output {
-        match self.0 {
-            Level::Portable => kernel.run::<T::Portable>(),
-            Level::Avx2 if !T::HAS_AVX2 => kernel.run::<T::Portable>(),
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: an `Isa` of this level exists only if the machine has the instructions (see `detect`).
-            Level::Avx2 => unsafe { run_avx2(kernel) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            Level::Avx512 | Level::Amx => unsafe { run_avx512(kernel) },
-            #[cfg(not(target_arch = "x86_64"))]
-            _ => kernel.run::<T::Portable>(),
-        }
+        T::dispatch(self, kernel)
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn run_avx2<T: SimdReal, K: Vectorised<T>>(kernel: K) -> K::Output {
-    kernel.run::<T::Avx2>()
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-fn run_avx512<T: SimdReal, K: Vectorised<T>>(kernel: K) -> K::Output {
-    kernel.run::<T::Avx512>()
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -204,4 +185,33 @@ fn amx_usable() -> bool {
 #[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
 fn amx_usable() -> bool {
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names the vectors that a computation gets.
+    struct Vectors;
+    impl<T: SimdReal> Vectorised<T> for Vectors {
+        type Output = &'static str;
+        fn run<V: Lanes<Elem = T>>(self) -> &'static str {
+            std::any::type_name::<V>()
+        }
+    }
+
+    #[test]
+    fn the_chosen_instruction_set_is_the_one_that_runs() {
+        for isa in Isa::available() {
+            let vectors = match isa.name() {
+                "portable" => "Array<f32, 8>",
+                "avx2" => "F32x8",
+                _ => "F32x16",
+            };
+            let found = isa.dispatch::<f32, _>(Vectors);
+            assert!(found.ends_with(vectors), "{}: {found}", isa.name());
+            assert!(isa.dispatch::<f64, _>(Vectors).ends_with("Array<f64, 8>"));
+            assert!(isa.without_avx512() <= isa && !isa.without_avx512().has_avx512());
+        }
+    }
 }

@@ -23,7 +23,7 @@ mod plan;
 mod problem;
 mod prox;
 mod pullback;
-pub mod simd;
+mod simd;
 mod solve;
 mod step;
 mod team;
@@ -47,6 +47,7 @@ pub use ode::OdePlan;
 pub use parametrise::CpuWeights;
 pub use peaks::Peaks;
 pub use plan::CpuPlan;
+pub use simd::SimdReal;
 pub use step::{FixedPointStep, InPlace};
 
 use crate::{EngineError, Result};

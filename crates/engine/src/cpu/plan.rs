@@ -15,6 +15,7 @@ use crate::cpu::prox::check_splitting;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Anderson, Broyden, Method, Picard, Workspace};
 use crate::cpu::step::FixedPointStep;
+use crate::map::product_fits;
 use crate::{EngineError, Injection, Map, Measure, Operator, Result, Solver, Start, Stopping};
 
 /// Most samples of a dense block: weights are reused over them, and their states stay in cache.
@@ -91,6 +92,9 @@ impl<T: SimdReal> CpuPlan<T> {
     pub(super) fn new(isa: Isa, threads: usize, map: &Map, batch: usize) -> Result<Self> {
         if batch == 0 {
             return Err(EngineError::Invalid("a plan for a batch of zero samples".into()));
+        }
+        if !product_fits(&[batch, map.injection_len(), 64]) {
+            return Err(EngineError::Invalid(format!("{batch} samples do not fit into the address space")));
         }
         let packed = Packed::new(isa, map);
         let mut workers = Vec::new();

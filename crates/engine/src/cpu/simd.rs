@@ -1,15 +1,16 @@
 //! Vectors of numbers: one trait, three implementations.
 //!
-//! Kernels are written once over [`Lanes`] and compiled for each instruction set by `Isa::dispatch`
-//! (`super::isa`). Everything here is `#[inline(always)]`, so that it takes on the instructions of the entry point.
+//! Kernels are written once over [`Lanes`] and compiled for each instruction set by [`SimdReal::dispatch`]. Everything here
+//! is `#[inline(always)]`, so that it takes on the instructions of the entry point.
 //!
-//! The 256- and 512-bit vectors must only be used below `Isa::dispatch` (or in a function with the matching
-//! `#[target_feature]`): an `Isa` is the proof that the machine has the instructions.
+//! The 256- and 512-bit vectors must only be used below `dispatch` (or in a function with the matching
+//! `#[target_feature]`): an [`Isa`] is the proof that the machine has the instructions. That is why this module is private.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::Real;
 use crate::cpu::buffer::Zeroable;
+use crate::cpu::isa::{Isa, Vectorised};
 
 /// The elementary functions of an `f32` vector, from [`super::vmath`].
 macro_rules! elementary {
@@ -53,40 +54,70 @@ pub use avx2::F32x8;
 pub use avx512::F32x16;
 pub use portable::Array;
 
-/// A number type and its vectors on each instruction set.
+/// A number type that the kernels are compiled for: `f32` or `f64`.
+///
+/// Generic code may name it, to speak of a [`crate::Cpu`] of any number type; nothing else can be done with it. The vectors
+/// themselves stay out of reach, since their instructions are only there where an [`Isa`] proves it:
+///
+/// ```compile_fail,E0603
+/// // Without an `Isa`, this would run AVX-512 on any machine.
+/// subdeq_engine::cpu::simd::F32x16::splat(1.0);
+/// ```
+/// ```compile_fail,E0220
+/// fn widest<T: subdeq_engine::cpu::SimdReal>(x: T) -> T::Avx512 {
+///     unimplemented!()
+/// }
+/// ```
 pub trait SimdReal: Real + Zeroable {
-    /// Vectors of plain Rust.
-    type Portable: Lanes<Elem = Self>;
-    /// 256-bit vectors (for `f64`: plain Rust, compiled with these instructions).
-    type Avx2: Lanes<Elem = Self>;
-    /// 512-bit vectors (for `f64`: plain Rust, compiled with these instructions).
-    type Avx512: Lanes<Elem = Self>;
-    /// Whether there are 256-bit vectors of their own; if not, the portable code is used where they are asked for.
-    const HAS_AVX2: bool;
     /// The elementary functions of the portable vectors.
+    #[doc(hidden)]
     type Elementary: portable::Elementary<Self>;
+
+    /// Runs a computation with the vectors of an instruction set. Computations can only be written in this crate.
+    #[doc(hidden)]
+    fn dispatch<K: Vectorised<Self>>(isa: Isa, kernel: K) -> K::Output;
 }
 
 impl SimdReal for f32 {
-    type Portable = Array<f32, 8>;
-    const HAS_AVX2: bool = true;
     type Elementary = portable::ByVmath;
-    #[cfg(target_arch = "x86_64")]
-    type Avx2 = F32x8;
-    #[cfg(target_arch = "x86_64")]
-    type Avx512 = F32x16;
-    #[cfg(not(target_arch = "x86_64"))]
-    type Avx2 = Array<f32, 8>;
-    #[cfg(not(target_arch = "x86_64"))]
-    type Avx512 = Array<f32, 8>;
+
+    #[inline]
+    fn dispatch<K: Vectorised<f32>>(isa: Isa, kernel: K) -> K::Output {
+        #[cfg(target_arch = "x86_64")]
+        {
+            /// The 512-bit version.
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            fn wide<K: Vectorised<f32>>(kernel: K) -> K::Output {
+                kernel.run::<F32x16>()
+            }
+            /// The 256-bit version.
+            #[target_feature(enable = "avx2,fma")]
+            fn narrow<K: Vectorised<f32>>(kernel: K) -> K::Output {
+                kernel.run::<F32x8>()
+            }
+            if isa.has_avx512() {
+                // SAFETY: an `Isa` of this level exists only if the machine has the instructions.
+                return unsafe { wide(kernel) };
+            }
+            if isa.has_avx2() {
+                // SAFETY: as above.
+                return unsafe { narrow(kernel) };
+            }
+        }
+        let _ = isa;
+        kernel.run::<Array<f32, 8>>()
+    }
 }
 
 impl SimdReal for f64 {
-    type Portable = Array<f64, 8>;
-    const HAS_AVX2: bool = false;
     type Elementary = portable::ByLibrary;
-    type Avx2 = Array<f64, 8>;
-    type Avx512 = Array<f64, 8>;
+
+    /// Portable vectors whatever the instruction set: `f64` is for checks, which are not worth compiling every kernel twice
+    /// more.
+    #[inline]
+    fn dispatch<K: Vectorised<f64>>(_: Isa, kernel: K) -> K::Output {
+        kernel.run::<Array<f64, 8>>()
+    }
 }
 
 /// A vector of `N` numbers.

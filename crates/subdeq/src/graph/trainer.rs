@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use subdeq_engine::cpu::graph::{Dropout, Encoder, EncoderDropout, NodeMatrix};
 use subdeq_engine::network::Adam;
-use subdeq_engine::{Layers, Outcome, SampleReport};
+use subdeq_engine::{Outcome, SampleReport};
 
 use super::classifier::{Passes, StepDropout, largest};
 use super::{GraphCertificate, GraphClassifier, GraphConfig, GraphEpoch, GraphProblem, GraphSplit};
@@ -255,19 +255,7 @@ impl<'a> GraphTrainer<'a> {
             }
         }
         let adam = Adam::new(config.rate, config.weight_decay, number);
-        let [means, squared] = &mut self.moments;
-        let arrays = weights.arrays_mut().into_iter().zip(gradient.arrays());
-        for ((weight, gradient), (mean, square)) in
-            arrays.zip(means.arrays_mut().into_iter().zip(squared.arrays_mut()))
-        {
-            passes.cpu.adam(
-                &adam,
-                weight.array_mut(),
-                gradient.array(),
-                mean.array_mut(),
-                square.array_mut(),
-            )?;
-        }
+        weights.adam(&passes.cpu, &adam, gradient, &mut self.moments)?;
         Ok(StepOutcome { loss: loss + config.penalty * squares, solve, adjoint })
     }
 }

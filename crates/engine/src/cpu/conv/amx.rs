@@ -180,6 +180,8 @@ impl Amx {
                     steps_end: self.steps.as_ptr_range().end,
                 };
                 let mut partial = [None; GROUP];
+                // All outputs are derived from one pointer: another borrow of `out` would end those before it.
+                let (out_start, out_len) = (out.as_mut_ptr(), out.len());
                 for slot in 0..GROUP {
                     // A group at the end repeats its last tile; the repetition goes to the spill tile and is dropped.
                     let tile = (group + slot).min(tiles - 1);
@@ -190,7 +192,8 @@ impl Amx {
                     let target = plane * plane_out + (row * width + column) * outputs + output;
                     job.own[slot] = planes.numbers[start..].as_ptr();
                     if group + slot < tiles && channels == SIDE && column + SIDE <= width {
-                        job.out[slot] = out[target..].as_mut_ptr();
+                        assert!(target + (SIDE - 1) * outputs + SIDE <= out_len);
+                        job.out[slot] = out_start.wrapping_add(target);
                         job.out_stride[slot] = 4 * outputs;
                     } else {
                         job.out[slot] = spill[slot].as_mut_ptr();
@@ -200,7 +203,7 @@ impl Amx {
                 }
                 // SAFETY: reads: a tile is 16 pixels of a slot from at most two pixels behind an inner one, which the 18
                 // pixels of slack at the end of a slot leave room for; the weights hold a pair of tiles for each tap.
-                // Writes: 16 x 16 numbers at the given stride, inside `out` (full tiles only) or a spill tile.
+                // Writes: 16 x 16 numbers at the given stride, inside `out` (full tiles only, as asserted) or a spill tile.
                 unsafe { products(session, &job, passes, Common::Right) }
                 for (spill, partial) in spill.iter().zip(partial) {
                     let Some((target, pixels)) = partial else { continue };

@@ -34,6 +34,7 @@ pub fn forward<T: SimdReal>(
     relu: bool,
     y: &mut [T],
 ) -> Result<()> {
+    shape.check(batch)?;
     check("the bias", bias.map_or(shape.out_channels, <[T]>::len), shape.out_channels)?;
     check("the input", x.len(), batch * shape.input_len())?;
     check("the weights", weights.len(), shape.weight_len())?;
@@ -60,6 +61,7 @@ pub fn input_gradient<T: SimdReal>(
     weights: &[T],
     gx: &mut [T],
 ) -> Result<()> {
+    shape.check(batch)?;
     check("the output gradient", gy.len(), batch * shape.output_len())?;
     check("the weights", weights.len(), shape.weight_len())?;
     check("the input gradient", gx.len(), batch * shape.input_len())?;
@@ -78,6 +80,7 @@ pub fn weight_gradient<T: SimdReal>(
     gw: &mut [T],
     gb: Option<&mut [T]>,
 ) -> Result<()> {
+    shape.check(batch)?;
     check("the input", x.len(), batch * shape.input_len())?;
     check("the output gradient", gy.len(), batch * shape.output_len())?;
     check("the weight gradient", gw.len(), shape.weight_len())?;

@@ -1,6 +1,7 @@
 //! The size of a convolution, and its weights as the kernels ask for them.
 
-use crate::{Padding, Real};
+use crate::map::product_fits;
+use crate::{EngineError, Padding, Real, Result};
 
 /// Sizes of a 3x3 convolution of same-size images (stride 1): NHWC images, weights `[out][in][3][3]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,18 @@ impl Shape {
     /// Numbers in the weights.
     pub fn weight_len(&self) -> usize {
         9 * self.in_channels * self.out_channels
+    }
+
+    /// Refuses sizes of which a product overflows: the kernels trust lengths that agree.
+    pub fn check(&self, batch: usize) -> Result<()> {
+        // More than any buffer of a kernel holds: images with a border and in whole tiles, weights in whole tiles.
+        let channels = self.in_channels.max(self.out_channels).saturating_add(64);
+        let (height, width) = (self.height.saturating_add(64), self.width.saturating_add(64));
+        let images = product_fits(&[batch.max(1), height, width, channels, 64]);
+        if images && product_fits(&[channels, channels, 64 * 9]) {
+            return Ok(());
+        }
+        Err(EngineError::Invalid(format!("{batch} images of {self:?} do not fit into the address space")))
     }
 
     /// One image in, one image out.

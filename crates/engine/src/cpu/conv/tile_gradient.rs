@@ -143,6 +143,9 @@ fn add_strip(
     packed: &mut [f32],
 ) {
     let columns = layout.in_tiles * 9;
+    assert!(packed.len() == layout.out_tiles * columns * SUMS);
+    // All outputs are derived from one pointer: another borrow of `packed` would end those before it.
+    let packed = packed.as_mut_ptr();
     let mut spill = [0f32; SUMS];
     for group in (0..columns).step_by(GROUP) {
         for output_tile in 0..layout.out_tiles {
@@ -164,11 +167,12 @@ fn add_strip(
                 job.own[slot] =
                     scratch.pairs[layout.pair_start(shape, input_tile, tap / 3, tap % 3)..].as_ptr();
                 if group + slot < columns {
-                    job.out[slot] = packed[(output_tile * columns + column) * SUMS..][..SUMS].as_mut_ptr();
+                    job.out[slot] = packed.wrapping_add((output_tile * columns + column) * SUMS);
                 }
             }
             // SAFETY: `steps` is not empty. Left, the tiles of a strip of this output tile. Right, 16 pairs of a padded row,
-            // one pair further at most, which is why a row has one pair more than its tiles. Sums are whole tiles.
+            // one pair further at most, which is why a row has one pair more than its tiles. Sums are whole tiles, of
+            // as many as asserted.
             unsafe { products(session, &job, Passes::Three, Common::LeftAdded) }
         }
     }

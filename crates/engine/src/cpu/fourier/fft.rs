@@ -34,6 +34,10 @@ pub(crate) struct Complex<V> {
 }
 
 impl<V: Lanes> Complex<V> {
+    /// Element `index` of a sequence.
+    ///
+    /// # Safety
+    /// Both parts of the element must be valid for reading `V::N` numbers.
     #[inline(always)]
     pub(crate) unsafe fn load(from: Strided<V::Elem>, index: usize) -> Self {
         // SAFETY: the caller says that element `index` of the sequence exists.
@@ -41,6 +45,10 @@ impl<V: Lanes> Complex<V> {
             Self { re: load(from.re.add(index * from.stride)), im: load(from.im.add(index * from.stride)) }
         }
     }
+    /// To element `index` of a sequence.
+    ///
+    /// # Safety
+    /// Both parts of the element must be valid for writing `V::N` numbers.
     #[inline(always)]
     pub(crate) unsafe fn store(self, to: Strided<V::Elem>, index: usize) {
         // SAFETY: the caller says that element `index` of the sequence exists.
@@ -240,6 +248,10 @@ impl<T: SimdReal> Fft<T> {
 }
 
 impl<T: SimdReal> Stage<T> {
+    /// A pass for a radix with a butterfly.
+    ///
+    /// # Safety
+    /// `R` is the radix; `from` must be valid for reading and `to` for writing `s * m * R` vectors.
     #[inline(always)]
     unsafe fn pass<V: Lanes<Elem = T>, const R: usize>(&self, from: Strided<T>, to: Strided<T>) {
         let (m, s) = (self.m, self.s);
@@ -305,6 +317,9 @@ impl<T: SimdReal> Stage<T> {
     }
 
     /// A pass for a prime radix that has no butterfly.
+    ///
+    /// # Safety
+    /// As for [`Self::pass`]; `from` and `to` are distinct.
     #[inline(always)]
     unsafe fn pass_by_definition<V: Lanes<Elem = T>>(&self, from: Strided<T>, to: Strided<T>) {
         let (r, m, s) = (self.radix, self.m, self.s);

@@ -1,7 +1,11 @@
 //! Inverse of a complex matrix whose Hermitian part is positive definite.
 
-use crate::cpu::isa::{Isa, Vectorised};
-use crate::cpu::simd::Lanes;
+use crate::cpu::isa::Isa;
+use crate::cpu::network::vectorised::vectorised;
+use crate::cpu::simd::{Array, Lanes};
+
+/// Rows are padded to whole ones. Not by [`Isa::dispatch`]: it has one version for `f64`, and this is on the way of `f32` too.
+type V = Array<f64, 8>;
 
 /// Inverts in place by Gauss-Jordan elimination, in `f64` whatever the tables are kept in.
 ///
@@ -12,7 +16,7 @@ pub(crate) fn invert(isa: Isa, n: usize, matrix: &mut [f64]) -> Result<(), &'sta
     let padded = matrix.len() / (2 * n);
     let probe: Vec<(f64, f64)> = (0..n).map(probe_entry).collect();
     let image = multiply(matrix, padded, &probe);
-    isa.dispatch(Invert { n, padded, matrix });
+    vectorised(isa, || eliminate(n, padded, matrix));
     let back = multiply(matrix, padded, &image);
     // Written so that NaN fails too.
     let right = |(a, b): (&(f64, f64), &(f64, f64))| (a.0 - b.0).abs() <= 1e-8 && (a.1 - b.1).abs() <= 1e-8;
@@ -38,37 +42,26 @@ fn multiply(matrix: &[f64], padded: usize, x: &[(f64, f64)]) -> Vec<(f64, f64)> 
         .collect()
 }
 
-struct Invert<'a> {
-    n: usize,
-    padded: usize,
-    matrix: &'a mut [f64],
-}
-
-impl Vectorised<f64> for Invert<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Lanes<Elem = f64>>(self) {
-        let Self { n, padded, matrix } = self;
-        for k in 0..n {
-            let (before, rest) = matrix.split_at_mut(k * 2 * padded);
-            let (pivot, after) = rest.split_at_mut(2 * padded);
-            let (re, im) = (pivot[k], pivot[padded + k]);
-            let size = re * re + im * im;
-            (pivot[k], pivot[padded + k]) = (1.0, 0.0);
-            scale::<V>(pivot, padded, (re / size, -im / size));
-            for row in before.chunks_exact_mut(2 * padded).chain(after.chunks_exact_mut(2 * padded)) {
-                let factor = (row[k], row[padded + k]);
-                (row[k], row[padded + k]) = (0.0, 0.0);
-                subtract::<V>(row, pivot, padded, factor);
-            }
+#[inline(always)]
+fn eliminate(n: usize, padded: usize, matrix: &mut [f64]) {
+    for k in 0..n {
+        let (before, rest) = matrix.split_at_mut(k * 2 * padded);
+        let (pivot, after) = rest.split_at_mut(2 * padded);
+        let (re, im) = (pivot[k], pivot[padded + k]);
+        let size = re * re + im * im;
+        (pivot[k], pivot[padded + k]) = (1.0, 0.0);
+        scale(pivot, padded, (re / size, -im / size));
+        for row in before.chunks_exact_mut(2 * padded).chain(after.chunks_exact_mut(2 * padded)) {
+            let factor = (row[k], row[padded + k]);
+            (row[k], row[padded + k]) = (0.0, 0.0);
+            subtract(row, pivot, padded, factor);
         }
     }
 }
 
 /// `row *= factor`.
 #[inline(always)]
-fn scale<V: Lanes<Elem = f64>>(row: &mut [f64], padded: usize, factor: (f64, f64)) {
+fn scale(row: &mut [f64], padded: usize, factor: (f64, f64)) {
     let (re, im) = row.split_at_mut(padded);
     for (re, im) in re.chunks_exact_mut(V::N).zip(im.chunks_exact_mut(V::N)) {
         let (a, b) = (V::load(re), V::load(im));
@@ -80,7 +73,7 @@ fn scale<V: Lanes<Elem = f64>>(row: &mut [f64], padded: usize, factor: (f64, f64
 
 /// `row -= factor * pivot`.
 #[inline(always)]
-fn subtract<V: Lanes<Elem = f64>>(row: &mut [f64], pivot: &[f64], padded: usize, factor: (f64, f64)) {
+fn subtract(row: &mut [f64], pivot: &[f64], padded: usize, factor: (f64, f64)) {
     let (x, y, minus_y) = (V::splat(-factor.0), V::splat(-factor.1), V::splat(factor.1));
     let (re, im) = row.split_at_mut(padded);
     let (pivot_re, pivot_im) = pivot.split_at(padded);

@@ -150,6 +150,9 @@ impl<T: SimdReal> Plane<T> {
     }
 
     /// A sequence of `width` complex vectors in the scratch memory, and what is left of it.
+    ///
+    /// # Safety
+    /// `scratch` holds `scratch_len(V::N)` numbers.
     #[inline(always)]
     unsafe fn whole<V: Lanes<Elem = T>>(&self, scratch: *mut T) -> (Strided<T>, *mut T) {
         // SAFETY: the scratch memory holds 4 width V::N numbers more than the transforms need.
@@ -162,6 +165,9 @@ impl<T: SimdReal> Plane<T> {
     }
 
     /// From the transform `Z` of (even pixels + i odd pixels) to twice that of the row.
+    ///
+    /// # Safety
+    /// `z` must be valid for reading `width / 2` vectors, `out` for writing one more; they do not overlap.
     #[inline(always)]
     unsafe fn join<V: Lanes<Elem = T>>(&self, z: Strided<T>, out: Strided<T>) {
         let n = self.width / 2;
@@ -182,6 +188,9 @@ impl<T: SimdReal> Plane<T> {
     }
 
     /// The way back: from the half spectrum to twice the transform of (even pixels + i odd pixels).
+    ///
+    /// # Safety
+    /// `z` must be valid for writing `width / 2` vectors, `spectrum` for reading one more; they do not overlap.
     #[inline(always)]
     unsafe fn part<V: Lanes<Elem = T>>(&self, spectrum: Strided<T>, z: Strided<T>) {
         let n = self.width / 2;

@@ -65,6 +65,9 @@ struct Tile<V: Lanes> {
 
 impl<V: Lanes> Tile<V> {
     /// All rows of the matrix, as many vectors at a time as the registers hold accumulators for. Returns `B`.
+    ///
+    /// # Safety
+    /// As for [`multiply`], with `B` spectra from `x` on.
     #[inline(always)]
     unsafe fn rows<const B: usize>(&self) -> usize {
         let vectors = self.channels / V::N;
@@ -95,6 +98,9 @@ impl<V: Lanes> Tile<V> {
     }
 
     /// `R` vectors of the results, from number `row` on. Returns `R`.
+    ///
+    /// # Safety
+    /// As for [`Self::rows`], and `row + R * V::N <= channels`.
     #[inline(always)]
     unsafe fn accumulate<const B: usize, const R: usize>(&self, row: usize) -> usize {
         let c = self.channels;

@@ -20,9 +20,10 @@ use super::node_matrix::NodeMatrix;
 use super::product::{Gathered, isa_for};
 use crate::cpu::Cpu;
 use crate::cpu::isa::Vectorised;
+use crate::cpu::network::adam;
 use crate::cpu::parts::Parts;
 use crate::cpu::simd::{Lanes, SimdReal};
-use crate::network::Csr;
+use crate::network::{Adam, Csr};
 use crate::{EngineError, Result};
 
 /// What is applied to the last layer's output.
@@ -71,6 +72,38 @@ impl<T: SimdReal> Encoder<T> {
         [&mut self.hidden, &mut self.hidden_bias, &mut self.output, &mut self.output_bias]
     }
 
+    /// One update of Adam, given the gradient and the two moments, all of this network's shape.
+    pub fn adam(
+        &mut self,
+        cpu: &Cpu<T>,
+        adam: &Adam,
+        gradient: &Self,
+        moments: &mut [Self; 2],
+    ) -> Result<()> {
+        let (features, hidden, classes) =
+            (self.hidden.nodes(), self.hidden.channels(), self.output.channels());
+        self.check("the network", features, hidden, classes)?;
+        gradient.check("the gradient", features, hidden, classes)?;
+        let [means, squares] = moments;
+        means.check("the first moment", features, hidden, classes)?;
+        squares.check("the second moment", features, hidden, classes)?;
+        let moments = means.arrays_mut().into_iter().zip(squares.arrays_mut());
+        let arrays = self.arrays_mut().into_iter().zip(gradient.arrays());
+        for ((weight, gradient), (mean, square)) in arrays.zip(moments) {
+            // With the padding: where weight and gradient are zero, the update is.
+            adam::adam(
+                cpu.team(),
+                cpu.isa(),
+                adam,
+                weight.padded_mut(),
+                gradient.padded(),
+                mean.padded_mut(),
+                square.padded_mut(),
+            )?;
+        }
+        Ok(())
+    }
+
     fn check(&self, what: &'static str, features: usize, hidden: usize, classes: usize) -> Result<()> {
         self.hidden.check(what, features, hidden)?;
         self.hidden_bias.check(what, 1, hidden)?;
@@ -92,6 +125,9 @@ impl<T: SimdReal> Features<T> {
         matrix.check()?;
         if u32::try_from(matrix.rows).is_err() {
             return Err(EngineError::Invalid(format!("{} nodes are more than 2^32 - 1", matrix.rows)));
+        }
+        if u32::try_from(matrix.cols).is_err() {
+            return Err(EngineError::Invalid(format!("{} features are more than 2^32 - 1", matrix.cols)));
         }
         if let Some(index) = matrix.values.iter().position(|x| !x.is_finite()) {
             let value = matrix.values[index].to_string();

@@ -13,6 +13,11 @@ use crate::{EngineError, Result};
 /// assert_eq!(z.row(1), &[4.0, 5.0, 6.0]);
 /// # Ok::<(), subdeq_engine::EngineError>(())
 /// ```
+/// Its memory cannot be exchanged for a shorter one, which kernels would read beyond:
+/// ```compile_fail,E0616
+/// let mut z = subdeq_engine::cpu::graph::NodeMatrix::<f32>::zeros(9, 9);
+/// z.numbers = Default::default();
+/// ```
 #[derive(Clone, Debug)]
 pub struct NodeMatrix<T: SimdReal> {
     nodes: usize,
@@ -23,25 +28,29 @@ pub struct NodeMatrix<T: SimdReal> {
 
 /// Numbers between the starts of two rows. Up to eight channels share half a cache line, more take whole ones.
 fn stride(channels: usize) -> usize {
-    if channels <= 8 { 8 } else { channels.next_multiple_of(16) }
+    if channels <= 8 { 8 } else { channels.checked_next_multiple_of(16).expect(TOO_LARGE) }
 }
+
+const TOO_LARGE: &str = "a node matrix larger than the address space";
 
 impl<T: SimdReal> NodeMatrix<T> {
     /// Zeros.
+    ///
+    /// # Panics
+    /// If there are more of them than the address space holds.
     #[must_use]
     pub fn zeros(nodes: usize, channels: usize) -> Self {
         let stride = stride(channels);
-        Self { nodes, channels, stride, numbers: Buffer::zeros(nodes * stride) }
+        // Kernels read any row below `nodes` unchecked: a product that wraps around must not pass for a small matrix.
+        let len = nodes.checked_mul(stride).expect(TOO_LARGE);
+        Self { nodes, channels, stride, numbers: Buffer::zeros(len) }
     }
 
     /// A copy of `nodes x channels` numbers.
     pub fn from_rows(nodes: usize, channels: usize, rows: &[T]) -> Result<Self> {
-        if rows.len() != nodes * channels {
-            return Err(EngineError::Length {
-                what: "node matrix",
-                found: rows.len(),
-                needed: nodes * channels,
-            });
+        let needed = nodes.saturating_mul(channels);
+        if rows.len() != needed {
+            return Err(EngineError::Length { what: "node matrix", found: rows.len(), needed });
         }
         let mut matrix = Self::zeros(nodes, channels);
         for node in 0..nodes {
@@ -87,19 +96,16 @@ impl<T: SimdReal> NodeMatrix<T> {
     }
 
     /// Takes over the numbers of another matrix of the same shape.
+    ///
+    /// # Panics
+    /// If the shapes differ.
     pub fn copy_from(&mut self, other: &Self) {
+        assert_eq!(
+            (self.nodes, self.channels),
+            (other.nodes, other.channels),
+            "matrices of different shapes"
+        );
         self.numbers.copy_from_slice(&other.numbers);
-    }
-
-    /// All numbers with the padding, as a device array (for [`crate::Network::adam`]).
-    #[must_use]
-    pub fn array(&self) -> &Buffer<T> {
-        &self.numbers
-    }
-
-    /// All numbers with the padding, which must stay zero, as a device array.
-    pub fn array_mut(&mut self) -> &mut Buffer<T> {
-        &mut self.numbers
     }
 
     pub(crate) fn stride(&self) -> usize {

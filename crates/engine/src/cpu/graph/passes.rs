@@ -23,7 +23,6 @@ pub(crate) struct Passes<T: SimdReal> {
 }
 
 /// What one chunk hands over.
-#[derive(Clone)]
 struct Partial<T> {
     distance: Distance,
     column_tops: Vec<T>,
@@ -46,20 +45,17 @@ impl<T: SimdReal> Passes<T> {
         stride: usize,
         chunks: usize,
     ) -> Self {
-        let partial = Partial {
-            distance: Distance::EMPTY,
-            column_tops: vec![T::ZERO; stride],
-            column_products: vec![0.0; stride],
-        };
-        Self {
+        let mut passes = Self {
             cpu: cpu.clone(),
             isa: isa_for(cpu.isa(), stride),
             constants: Constants::new(map, channels, stride),
             nodes,
-            partials: vec![partial; chunks],
+            partials: Vec::new(),
             column_products: vec![0.0; stride],
             tops: Tops::default(),
-        }
+        };
+        passes.reserve(chunks);
+        passes
     }
 
     /// Numbers that the norms of one state take.
@@ -74,6 +70,17 @@ impl<T: SimdReal> Passes<T> {
     /// Numbers in a state, with its padding.
     pub fn state_len(&self) -> usize {
         self.nodes * self.constants.stride
+    }
+
+    /// Makes room for what so many chunks hand over.
+    fn reserve(&mut self, chunks: usize) {
+        let stride = self.constants.stride;
+        let partial = || Partial {
+            distance: Distance::EMPTY,
+            column_tops: vec![T::ZERO; stride],
+            column_products: vec![0.0; stride],
+        };
+        self.partials.resize_with(chunks.max(self.partials.len()), partial);
     }
 
     fn merged(&self, chunks: usize) -> Distance {
@@ -94,6 +101,7 @@ impl<T: SimdReal> Passes<T> {
     ) -> Distance {
         let entries = edges.forward;
         let chunks = entries.chunks;
+        self.reserve(chunks.len());
         let (constants, isa) = (self.constants, self.isa);
         let row_norms = if constants.norm == Some(GraphNorm::Rows) { &mut *norms } else { &mut [] };
         {
@@ -214,6 +222,7 @@ impl<T: SimdReal> Passes<T> {
     ) {
         let &Step { image, norms, injection } = step;
         let (isa, chunks) = (self.isa, entries.chunks);
+        self.reserve(chunks.len());
         let (qs, gradients) = (Parts::new(q), injection_gradient.map(Parts::new));
         for_each_chunk(&self.cpu, &mut self.partials[..chunks.len()], |k, partial| {
             let rows = chunks[k].clone();

@@ -1,5 +1,6 @@
 //! One row of a sparse matrix times a dense one: the inner loop of everything on graphs.
 
+use crate::cpu::Isa;
 use crate::cpu::simd::{Lanes, SimdReal};
 
 /// A dense matrix of which rows are gathered.
@@ -150,11 +151,6 @@ impl<'a, T: SimdReal> Gathered<'a, T> {
 }
 
 /// The instruction set for rows of `stride` numbers: half a vector per entry would be wasted on rows of eight.
-pub(crate) fn isa_for(isa: crate::cpu::Isa, stride: usize) -> crate::cpu::Isa {
-    use crate::cpu::Isa;
-    if isa.has_avx512() && !stride.is_multiple_of(16) {
-        Isa::named("avx2").unwrap_or(Isa::PORTABLE)
-    } else {
-        isa
-    }
+pub(crate) fn isa_for(isa: Isa, stride: usize) -> Isa {
+    if stride.is_multiple_of(16) { isa } else { isa.without_avx512() }
 }

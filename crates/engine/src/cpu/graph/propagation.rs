@@ -1,5 +1,7 @@
 //! A propagation over one graph: solved to its equilibrium, or unrolled; with the gradient of either.
 
+use std::ops::Range;
+
 use super::adjacency::Edges;
 use super::node_matrix::NodeMatrix;
 use super::passes::{Passes, Step};
@@ -95,6 +97,12 @@ impl<T: SimdReal> Propagation<T> {
                 self.nodes,
                 edges.nodes()
             )));
+        }
+        let covered = |chunks: &[Range<usize>]| chunks.last().map_or(0, |chunk| chunk.end);
+        if [edges.forward, edges.backward].iter().any(|entries| covered(entries.chunks) != self.nodes) {
+            return Err(EngineError::Invalid(
+                "these edges were thinned out from another graph than the one they are asked for".into(),
+            ));
         }
         matrices.iter().try_for_each(|(what, matrix)| matrix.check(what, self.nodes, self.channels))
     }

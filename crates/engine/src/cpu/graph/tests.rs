@@ -592,3 +592,69 @@ fn encoder_and_its_gradient() {
         }
     }
 }
+
+/// Nothing that safe code can do makes a kernel read beyond a matrix.
+#[test]
+fn what_kernels_rely_on_cannot_be_taken_away() {
+    let cpu = Cpu::<f32>::new(1).unwrap();
+    let map = GraphMap::new(Map::named("appnp-tanh", Layout::Graph).unwrap()).unwrap();
+    let small = Adjacency::new(&cpu, random_problem(1, 6, 2, 0.0).csr()).unwrap();
+    let large = Adjacency::new(&cpu, random_problem(2, 9, 2, 0.0).csr()).unwrap();
+    // Edges of a small graph, asked for in the name of a large one.
+    let mut thinned = ThinnedEdges::default();
+    thinned.refresh(&cpu, &small, Dropout::new(0.5, 1, 1));
+    let mut propagation = Propagation::new(&cpu, &map, &small.edges(), 2).unwrap();
+    let (f, mut z) = (NodeMatrix::zeros(6, 2), NodeMatrix::zeros(6, 2));
+    let error = propagation.apply(&thinned.edges(&large), None, &f, None, &mut z).unwrap_err();
+    assert!(error.to_string().contains("another graph"), "{error}");
+    propagation.apply(&thinned.edges(&small), None, &f, None, &mut z).unwrap();
+    // Weights whose public fields were exchanged.
+    let x = Csr { rows: 6, cols: 9, starts: vec![0, 1, 1, 1, 1, 1, 1], columns: vec![8], values: vec![1.0] };
+    let features = Features::new(x.clone()).unwrap();
+    let mut pass = EncoderPass::new(&cpu, &features, 3, 2, OutputActivation::Signed).unwrap();
+    let whole = Encoder::zeros(9, 3, 2);
+    pass.forward(&features, &whole, None, &mut z).unwrap();
+    let short = Encoder { hidden: NodeMatrix::zeros(2, 3), ..whole.clone() };
+    assert!(pass.forward(&features, &short, None, &mut z).is_err());
+    assert!(pass.backward(&features, &whole, None, &f, &z, &mut short.clone()).is_err());
+    let adam = crate::network::Adam::new(0.1, 0.0, 1);
+    let update = |gradient: &Encoder<f32>, moment: &Encoder<f32>| {
+        whole.clone().adam(&cpu, &adam, gradient, &mut [whole.clone(), moment.clone()])
+    };
+    assert!(update(&whole, &whole).is_ok());
+    assert!(update(&short, &whole).is_err() && update(&whole, &short).is_err());
+    // Columns that could not be numbered, whose weights would wrap around to an empty matrix.
+    let error = Features::new(Csr { cols: 1 << 61, ..x }).unwrap_err();
+    assert!(error.to_string().contains("2^32"), "{error}");
+}
+
+#[test]
+#[should_panic(expected = "larger than the address space")]
+fn a_matrix_that_wraps_around_is_not_a_small_one() {
+    let _ = NodeMatrix::<f32>::zeros(1 << 61, 8);
+}
+
+/// A propagation serves every graph of its size, also one with more chunks than the first.
+#[test]
+fn a_denser_graph_needs_no_new_propagation() {
+    let (cpu, nodes) = (Cpu::<f32>::new(2).unwrap(), 300);
+    let ring = |width: usize| {
+        let columns = (0..nodes).flat_map(|i| {
+            let mut row: Vec<u32> = (0..width).map(|k| ((i + k) % nodes) as u32).collect();
+            row.sort_unstable();
+            row
+        });
+        let values = vec![1.0 / width as f32; nodes * width];
+        let starts = (0..=nodes).map(|i| i * width).collect();
+        Adjacency::new(&cpu, Csr { rows: nodes, cols: nodes, starts, columns: columns.collect(), values })
+            .unwrap()
+    };
+    let map = GraphMap::new(Map::named("appnp-tanh", Layout::Graph).unwrap()).unwrap();
+    let (sparse, dense) = (ring(1), ring(150));
+    assert!(sparse.edges().forward.chunks.len() < dense.edges().forward.chunks.len());
+    let mut propagation = Propagation::new(&cpu, &map, &sparse.edges(), 1).unwrap();
+    let (mut f, mut z) = (NodeMatrix::zeros(nodes, 1), NodeMatrix::zeros(nodes, 1));
+    f.fill(1.0);
+    propagation.apply(&dense.edges(), Some(&f), &f, None, &mut z).unwrap();
+    assert!((z.row(7)[0] - (0.9f32.tanh() + 0.1 + 1.2)).abs() < 1e-5, "{}", z.row(7)[0]);
+}

@@ -90,10 +90,12 @@ impl Tiled {
         }
         let session = TileSession::start(self.proof);
         let TiledScratch { samples, rows } = scratch;
+        let from_sample = self.outputs * stride;
+        // All outputs are derived from one pointer: another borrow of the rows would end those before it.
+        let (start, len) = (rows.as_mut_ptr(), rows.len());
         for (index, weights) in self.weights.chunks_exact(2 * depth).enumerate() {
-            let out = &mut rows[index * SIDE..];
-            let from_sample = self.outputs * stride;
-            assert!(out.len() >= (SAMPLES - 1) * from_sample + SIDE);
+            let first = index * SIDE;
+            assert!(first + (SAMPLES - 1) * from_sample + SIDE <= len);
             let steps = self.steps.as_ptr_range();
             let job = Job {
                 // Tiles without samples repeat the last one.
@@ -101,7 +103,7 @@ impl Tiled {
                 common: weights.as_ptr().cast(),
                 own_low: depth * size,
                 common_low: depth * size,
-                out: std::array::from_fn(|tile| out[tile * SIDE * from_sample..].as_mut_ptr()),
+                out: std::array::from_fn(|tile| start.wrapping_add(first + tile * SIDE * from_sample)),
                 out_stride: [4 * from_sample; GROUP],
                 steps: steps.start,
                 steps_end: steps.end,

@@ -1,21 +1,30 @@
 //! Adam with an L2 term, as PyTorch computes it.
 
 use super::vectorised::vectorised;
-use crate::Real;
+use crate::cpu::isa::Isa;
 use crate::cpu::team::Team;
 use crate::network::Adam;
+use crate::{EngineError, Real, Result};
 
 /// Entries that one task handles: roots and quotients take their time.
 const CHUNK: usize = 1 << 12;
 
-pub(super) fn adam<T: Real>(
+/// One update; all arrays are as long as the parameter.
+///
+/// # Errors
+/// A step that is not counted from 1.
+pub(crate) fn adam<T: Real>(
     team: &Team,
+    isa: Isa,
     adam: &Adam,
     parameter: &mut [T],
     gradient: &[T],
     mean: &mut [T],
     square: &mut [T],
-) {
+) -> Result<()> {
+    if adam.step == 0 {
+        return Err(EngineError::Invalid("Adam counts its steps from 1".into()));
+    }
     let correction = |beta: f64| 1.0 - beta.powf(adam.step as f64);
     let rate = T::from_f64(adam.rate / correction(adam.beta1));
     let root = T::from_f64(1.0 / correction(adam.beta2).sqrt());
@@ -25,7 +34,7 @@ pub(super) fn adam<T: Real>(
     let moments = mean.chunks_mut(CHUNK).zip(square.chunks_mut(CHUNK));
     let values = parameter.chunks_mut(CHUNK).zip(gradient.chunks(CHUNK));
     team.for_each(values.zip(moments), |((p, g), (m, v))| {
-        vectorised(|| {
+        vectorised(isa, || {
             for (((p, &g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
                 let g = g + l2 * *p;
                 *m = beta1 * *m + rest1 * g;
@@ -34,6 +43,7 @@ pub(super) fn adam<T: Real>(
             }
         });
     });
+    Ok(())
 }
 
 #[cfg(test)]
@@ -46,12 +56,12 @@ mod tests {
         // rate * g / (|g| + eps) with g = 0.5 + 0.1 * 2 = 0.7.
         let team = Team::new(0).unwrap();
         let (mut p, mut m, mut v) = ([2.0f64], [0.0], [0.0]);
-        adam(&team, &Adam::new(0.1, 0.1, 1), &mut p, &[0.5], &mut m, &mut v);
+        adam(&team, Isa::detect(), &Adam::new(0.1, 0.1, 1), &mut p, &[0.5], &mut m, &mut v).unwrap();
         assert!((p[0] - (2.0 - 0.1 * 0.7 / (0.7 + 1e-8))).abs() < 1e-15);
         assert!((m[0] - 0.07).abs() < 1e-15 && (v[0] - 0.00049).abs() < 1e-15);
         // Second step without decay and with gradient 0: m = 0.9 * 0.07, v = 0.999 * 0.00049.
         let before = p[0];
-        adam(&team, &Adam::new(0.1, 0.0, 2), &mut p, &[0.0], &mut m, &mut v);
+        adam(&team, Isa::detect(), &Adam::new(0.1, 0.0, 2), &mut p, &[0.0], &mut m, &mut v).unwrap();
         let (mean, square) = (0.063 / (1.0 - 0.81), 0.00048951 / (1.0 - 0.998001f64));
         assert!((p[0] - (before - 0.1 * mean / (square.sqrt() + 1e-8))).abs() < 1e-14);
     }

@@ -3,6 +3,7 @@
 use super::scratch::with_scratch;
 use super::vectorised::vectorised;
 use crate::Real;
+use crate::cpu::isa::Isa;
 use crate::cpu::team::Team;
 use crate::network::{NORM_EPSILON, NORM_MOMENTUM, NormPoolShape};
 
@@ -29,7 +30,14 @@ fn images_per_task(shape: NormPoolShape) -> usize {
     (PIXELS / (shape.height * shape.width)).max(1)
 }
 
-pub(super) fn train<T: Real>(team: &Team, shape: NormPoolShape, x: &[T], norm: NormSlices<T>, y: &mut [T]) {
+pub(super) fn train<T: Real>(
+    team: &Team,
+    isa: Isa,
+    shape: NormPoolShape,
+    x: &[T],
+    norm: NormSlices<T>,
+    y: &mut [T],
+) {
     let channels = shape.channels;
     let each = images_per_task(shape);
     let (image, pooled) = (shape.image_len(), shape.pooled_len());
@@ -37,9 +45,9 @@ pub(super) fn train<T: Real>(team: &Team, shape: NormPoolShape, x: &[T], norm: N
     with_scratch(shape.batch.div_ceil(each) * 3 * channels, |moments: &mut [f64]| {
         let tasks = x.chunks(each * image).zip(norm.normalised.chunks_mut(each * pooled));
         team.for_each(moments.chunks_mut(3 * channels).zip(tasks), |(moments, (x, y))| {
-            vectorised(|| moments_of(channels, x, moments));
+            vectorised(isa, || moments_of(channels, x, moments));
             for (x, y) in x.chunks(image).zip(y.chunks_mut(pooled)) {
-                vectorised(|| pool(shape, x, y));
+                vectorised(isa, || pool(shape, x, y));
             }
         });
         for c in 0..channels {
@@ -59,7 +67,7 @@ pub(super) fn train<T: Real>(team: &Team, shape: NormPoolShape, x: &[T], norm: N
     with_spread(shape, constants, |[mean, inverse, scale, offset]| {
         let samples = norm.normalised.chunks_mut(SAMPLES * pooled).zip(y.chunks_mut(SAMPLES * pooled));
         team.for_each(samples, |(normalised, y)| {
-            vectorised(|| {
+            vectorised(isa, || {
                 for (xhat, y) in normalised.chunks_exact_mut(pooled).zip(y.chunks_exact_mut(pooled)) {
                     let constants = mean.iter().zip(inverse).zip(scale.iter().zip(offset));
                     let numbers = xhat.iter_mut().zip(y);
@@ -90,6 +98,7 @@ fn with_spread<T: Real>(shape: NormPoolShape, of_channels: [&[T]; 4], work: impl
 
 pub(super) fn eval<T: Real>(
     team: &Team,
+    isa: Isa,
     shape: NormPoolShape,
     x: &[T],
     (scale, offset, mean, variance): (&[T], &[T], &[T], &[T]),
@@ -104,7 +113,7 @@ pub(super) fn eval<T: Real>(
         let constants = [mean, inverse, scale, offset];
         with_spread(shape, constants, |[mean, inverse, scale, offset]| {
             team.for_each(x.chunks(each * image).zip(y.chunks_mut(each * pooled)), |(x, y)| {
-                vectorised(|| {
+                vectorised(isa, || {
                     for (x, y) in x.chunks_exact(image).zip(y.chunks_exact_mut(pooled)) {
                         pool(shape, x, y);
                         let constants = mean.iter().zip(inverse).zip(scale.iter().zip(offset));
@@ -200,8 +209,10 @@ fn pool<T: Real>(shape: NormPoolShape, x: &[T], y: &mut [T]) {
 /// With `xhat = (x - mean) inverse`, `n` pixels in all and `g` the gradient at a pixel (its window's, divided by the
 /// window's area): `gx = scale inverse (g - (sum g + xhat sum(g xhat)) / n)`. Both sums run over windows, because
 /// `sum(g xhat)` over a window is its gradient times its mean of `xhat`: `normalised`.
+#[allow(clippy::too_many_arguments)] // what the way forward had, and three gradients
 pub(super) fn backward<T: Real>(
     team: &Team,
+    isa: Isa,
     shape: NormPoolShape,
     x: &[T],
     norm: BackwardSlices<T>,
@@ -219,7 +230,7 @@ pub(super) fn backward<T: Real>(
         team.for_each(partial.chunks_mut(2 * pooled).zip(samples), |(sums, (gy, xhat))| {
             sums.fill(0.0);
             let (plain, weighted) = sums.split_at_mut(pooled);
-            vectorised(|| {
+            vectorised(isa, || {
                 for (gy, xhat) in gy.chunks_exact(pooled).zip(xhat.chunks_exact(pooled)) {
                     let terms = gy.iter().zip(xhat);
                     for ((plain, weighted), (&g, &xhat)) in plain.iter_mut().zip(&mut *weighted).zip(terms) {
@@ -241,7 +252,7 @@ pub(super) fn backward<T: Real>(
             goffset[c] += T::from_f64(sums[0]);
             gscale[c] += T::from_f64(sums[1]);
         }
-        input_gradient(team, shape, x, norm, gy, gx, sums);
+        input_gradient(team, isa, shape, x, norm, gy, gx, sums);
     });
 }
 
@@ -255,8 +266,10 @@ pub(super) struct BackwardSlices<'a, T> {
 }
 
 /// `gx = slope_c g - level_c - tilt_c x`, the formula of [`backward`] with its constants per channel gathered.
+#[allow(clippy::too_many_arguments)] // the sides of a pull back
 fn input_gradient<T: Real>(
     team: &Team,
+    isa: Isa,
     shape: NormPoolShape,
     x: &[T],
     norm: BackwardSlices<T>,
@@ -290,7 +303,7 @@ fn input_gradient<T: Real>(
                 for (gx, (x, gy)) in gx.chunks_mut(image).zip(images) {
                     if cells == 1 && image == channels {
                         // Vectors: no table.
-                        vectorised(|| {
+                        vectorised(isa, || {
                             let constants = slope.iter().zip(level).zip(tilt);
                             let values = gx.iter_mut().zip(x.iter().zip(gy));
                             for ((gx, (&x, &gy)), ((&slope, &level), &tilt)) in values.zip(constants) {
@@ -305,7 +318,7 @@ fn input_gradient<T: Real>(
                         }
                         table[cells * channels + c] = -level;
                     }
-                    vectorised(|| {
+                    vectorised(isa, || {
                         let pixels = x.chunks_exact(channels).zip(gx.chunks_exact_mut(channels));
                         for (at, (x, gx)) in pixels.enumerate() {
                             let (row, col) = (at / width / window, at % width / window);
@@ -355,7 +368,7 @@ mod tests {
                 batch_inverse_deviation,
                 normalised: &mut self.normalised,
             };
-            train(&Team::new(1).unwrap(), shape, x, slices, &mut y);
+            train(&Team::new(1).unwrap(), Isa::detect(), shape, x, slices, &mut y);
             y
         }
     }
@@ -377,6 +390,7 @@ mod tests {
         let mut evaluated = vec![0.0; 2];
         eval(
             &Team::new(0).unwrap(),
+            Isa::detect(),
             NormPoolShape::vectors(1, 2),
             &[0.2, 4.6],
             (&[1.0, 1.0], &[0.0, 0.0], &norm.arrays[0], &norm.arrays[1]),
@@ -433,7 +447,16 @@ mod tests {
                 inverse: &norm.arrays[3],
                 normalised: &norm.normalised,
             };
-            backward(&Team::new(1).unwrap(), shape, &x, slices, &v, &mut gx, (&mut gscale, &mut goffset));
+            backward(
+                &Team::new(1).unwrap(),
+                Isa::detect(),
+                shape,
+                &x,
+                slices,
+                &v,
+                &mut gx,
+                (&mut gscale, &mut goffset),
+            );
             assert_gradient(&x, &gx, |x| objective(x, &scale, &offset));
             assert_gradient(&scale, &gscale, |scale| objective(&x, scale, &offset));
             assert_gradient(&offset, &goffset, |offset| objective(&x, &scale, offset));

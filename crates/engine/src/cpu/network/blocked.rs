@@ -35,12 +35,17 @@ impl<T: SimdReal> Vectorised<T> for AddProduct<'_, T> {
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(mut self) {
         let Self { row, column, depth, width, b_stride, .. } = self;
-        if depth * width == 0 || self.c.len() < width {
+        if depth == 0 || width == 0 || self.c.len() < width {
             return;
         }
         let rows = self.c.len() / width;
-        assert!((rows - 1) * row + (depth - 1) * column < self.a.len());
-        assert!(width <= b_stride && (depth - 1) * b_stride + width <= self.b.len());
+        // Entry `(i, j)` at these strides; none where it lies beyond the address space.
+        let entry = |(i, row): (usize, usize), (j, column): (usize, usize)| {
+            i.checked_mul(row)?.checked_add(j.checked_mul(column)?)
+        };
+        assert!(entry((rows - 1, row), (depth - 1, column)).is_some_and(|last| last < self.a.len()));
+        assert!(width <= b_stride);
+        assert!(entry((depth - 1, b_stride), (width - 1, 1)).is_some_and(|last| last < self.b.len()));
         let mut start = 0;
         while start < depth {
             let terms = (start, DEPTH.min(depth - start));

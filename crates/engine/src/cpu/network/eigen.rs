@@ -4,6 +4,7 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::vectorised::vectorised;
+use crate::cpu::isa::Isa;
 
 /// An estimate of the largest eigenvalue: `value` is a Rayleigh quotient, some eigenvalue lies within `residual` of it.
 #[derive(Clone, Debug, Default)]
@@ -89,8 +90,8 @@ impl Symmetric for Hermitian {
 
 /// The largest eigenvalue of the matrix to a residual of `tolerance` times the matrix's largest entry. The start is fixed, so
 /// the result is a function of the matrix alone.
-pub(super) fn top_eigenpair(matrix: &impl Symmetric, tolerance: f64) -> TopEigenpair {
-    vectorised(|| lanczos(matrix, tolerance))
+pub(super) fn top_eigenpair(isa: Isa, matrix: &impl Symmetric, tolerance: f64) -> TopEigenpair {
+    vectorised(isa, || lanczos(matrix, tolerance))
 }
 
 #[inline(always)]
@@ -230,7 +231,7 @@ mod tests {
         for n in [1, 2, 3, 10, 87] {
             let a = symmetric(n, n as u64);
             let matrix = RealSymmetric { n, entries: &a };
-            let top = top_eigenpair(&matrix, 1e-10);
+            let top = top_eigenpair(Isa::detect(), &matrix, 1e-10);
             let mut image = vec![0.0; n];
             matrix.multiply(&top.vector, &mut image);
             let error =
@@ -273,9 +274,12 @@ mod tests {
 
     #[test]
     fn degenerate_matrices() {
-        assert_eq!(top_eigenpair(&RealSymmetric { n: 3, entries: &[0.0; 9] }, 1e-10).value, 0.0);
+        assert_eq!(
+            top_eigenpair(Isa::detect(), &RealSymmetric { n: 3, entries: &[0.0; 9] }, 1e-10).value,
+            0.0
+        );
         let entries = &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
-        let identity = top_eigenpair(&RealSymmetric { n: 3, entries }, 1e-10);
+        let identity = top_eigenpair(Isa::detect(), &RealSymmetric { n: 3, entries }, 1e-10);
         assert!((identity.value - 1.0).abs() < 1e-12);
     }
 }

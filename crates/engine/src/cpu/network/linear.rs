@@ -86,7 +86,7 @@ pub(super) fn backward<T: SimdReal>(
         });
     }
     weight_gradient(team, isa, shape, x, gy, gw);
-    sum_rows(team, outputs, &gy[..batch * outputs], &mut gb[..outputs]);
+    sum_rows(team, isa, outputs, &gy[..batch * outputs], &mut gb[..outputs]);
 }
 
 fn weight_gradient<T: SimdReal>(team: &Team, isa: Isa, shape: LinearShape, x: &[T], gy: &[T], gw: &mut [T]) {

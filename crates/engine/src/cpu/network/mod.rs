@@ -1,7 +1,7 @@
 //! The operations around an equilibrium, on the CPU. Each file holds one of them as functions on slices; this one
 //! checks lengths and runs them in the device's thread pool.
 
-mod adam;
+pub(crate) mod adam;
 mod batch_norm;
 mod blocked;
 mod cross_entropy;
@@ -16,7 +16,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod tile_linear;
 mod vector;
-mod vectorised;
+pub(crate) mod vectorised;
 
 use batch_norm::{BackwardSlices, NormSlices};
 pub(crate) use spectrum::symmetric_peak;
@@ -168,13 +168,13 @@ macro_rules! layers {
 
             fn relu(&self, len: usize, x: &mut Buffer<$t>) -> Result<()> {
                 let x = part_mut("x", x, len)?;
-                vector::transform(self.team(), x, |x| if x > 0.0 { x } else { 0.0 });
+                vector::transform(self.team(), self.isa(), x, |x| if x > 0.0 { x } else { 0.0 });
                 Ok(())
             }
 
             fn relu_backward(&self, len: usize, y: &Buffer<$t>, g: &mut Buffer<$t>) -> Result<()> {
                 let (y, g) = (part("the output", y, len)?, part_mut("the gradient", g, len)?);
-                vector::combine(self.team(), y, g, |y, g| if y > 0.0 { g } else { 0.0 });
+                vector::combine(self.team(), self.isa(), y, g, |y, g| if y > 0.0 { g } else { 0.0 });
                 Ok(())
             }
 
@@ -186,7 +186,7 @@ macro_rules! layers {
 
             fn tanh_backward(&self, len: usize, y: &Buffer<$t>, g: &mut Buffer<$t>) -> Result<()> {
                 let (y, g) = (part("the output", y, len)?, part_mut("the gradient", g, len)?);
-                vector::combine(self.team(), y, g, |y, g| g * (1.0 - y * y));
+                vector::combine(self.team(), self.isa(), y, g, |y, g| g * (1.0 - y * y));
                 Ok(())
             }
 
@@ -219,7 +219,7 @@ macro_rules! layers {
                     )?,
                     normalised: part_mut("the normalised values", &mut state.normalised, pooled)?,
                 };
-                batch_norm::train(self.team(), shape, x, slices, y);
+                batch_norm::train(self.team(), self.isa(), shape, x, slices, y);
                 Ok(())
             }
 
@@ -240,7 +240,7 @@ macro_rules! layers {
                     part("the running mean", &state.running_mean, channels)?,
                     part("the running variance", &state.running_variance, channels)?,
                 );
-                batch_norm::eval(self.team(), shape, x, constants, y);
+                batch_norm::eval(self.team(), self.isa(), shape, x, constants, y);
                 Ok(())
             }
 
@@ -267,7 +267,7 @@ macro_rules! layers {
                     inverse: part("the batch deviation", &state.batch_inverse_deviation, channels)?,
                     normalised: part("the normalised values", &state.normalised, pooled)?,
                 };
-                batch_norm::backward(self.team(), shape, x, slices, gy, gx, (gscale, goffset));
+                batch_norm::backward(self.team(), self.isa(), shape, x, slices, gy, gx, (gscale, goffset));
                 Ok(())
             }
 
@@ -309,33 +309,29 @@ macro_rules! layers {
                 mean: &mut Buffer<$t>,
                 square: &mut Buffer<$t>,
             ) -> Result<()> {
-                if adam.step == 0 {
-                    return Err(EngineError::Invalid("Adam counts its steps from 1".into()));
-                }
                 let len = parameter.len();
                 let gradient = part("the gradient", gradient, len)?;
                 let mean = part_mut("the first moment", mean, len)?;
                 let square = part_mut("the second moment", square, len)?;
-                adam::adam(self.team(), adam, parameter, gradient, mean, square);
-                Ok(())
+                adam::adam(self.team(), self.isa(), adam, parameter, gradient, mean, square)
             }
 
             fn axpy(&self, len: usize, a: f64, x: &Buffer<$t>, y: &mut Buffer<$t>) -> Result<()> {
                 let (x, y) = (part("x", x, len)?, part_mut("y", y, len)?);
                 let a = a as $t;
-                vector::combine(self.team(), x, y, |x, y| y + a * x);
+                vector::combine(self.team(), self.isa(), x, y, |x, y| y + a * x);
                 Ok(())
             }
 
             fn add_to_rows(&self, rows: usize, cols: usize, b: &Buffer<$t>, x: &mut Buffer<$t>) -> Result<()> {
                 let (b, x) = (part("the row", b, cols)?, part_mut("x", x, rows * cols)?);
-                vector::add_to_rows(self.team(), cols, b, x);
+                vector::add_to_rows(self.team(), self.isa(), cols, b, x);
                 Ok(())
             }
 
             fn sum_rows(&self, rows: usize, cols: usize, x: &Buffer<$t>, sums: &mut Buffer<$t>) -> Result<()> {
                 let (x, sums) = (part("x", x, rows * cols)?, part_mut("the sums", sums, cols)?);
-                vector::sum_rows(self.team(), cols, x, sums);
+                vector::sum_rows(self.team(), self.isa(), cols, x, sums);
                 Ok(())
             }
         }
@@ -355,7 +351,7 @@ macro_rules! layers {
                 }
                 let w = part("the weights", w, operator.weight_len())?;
                 finite("the weights", w)?;
-                Ok(self.install(|| spectrum::splitting_factor(operator, w, step, frequencies)))
+                Ok(self.install(|| spectrum::splitting_factor(self.isa(), operator, w, step, frequencies)))
             }
 
             fn norm_bound(&self, operator: &Operator, w: &Buffer<$t>) -> Result<f64> {

@@ -20,7 +20,9 @@ const LINE: usize = 64;
 /// takes up while it waits finds the store without this one.
 pub(super) fn with_scratch<T: Real, R>(len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     let mut words = FREE.with_borrow_mut(Vec::pop).unwrap_or_default();
-    let needed = (len * size_of::<T>()).div_ceil(size_of::<f64>()) + LINE / size_of::<f64>();
+    // A length in bytes that wraps around must not pass for a small buffer.
+    let bytes = len.checked_mul(size_of::<T>()).expect("scratch memory larger than the address space");
+    let needed = bytes.div_ceil(size_of::<f64>()) + LINE / size_of::<f64>();
     if words.len() < needed {
         words.resize(needed, 0.0);
     }
@@ -38,7 +40,8 @@ pub(super) fn with_scratch<T: Real, R>(len: usize, work: impl FnOnce(&mut [T]) -
 /// The same for matrix tiles.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn with_tiles<R>(count: usize, work: impl FnOnce(&mut [Tile]) -> R) -> R {
-    with_scratch(count * size_of::<Tile>() / size_of::<f32>(), |numbers: &mut [f32]| {
+    let numbers = count.checked_mul(size_of::<Tile>() / size_of::<f32>());
+    with_scratch(numbers.expect("more tiles than the address space holds"), |numbers: &mut [f32]| {
         // SAFETY: tiles are plain numbers, every bit pattern is one; the buffer begins on a cache line, which is their
         // alignment, and holds as many bytes.
         work(unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast::<Tile>(), count) })

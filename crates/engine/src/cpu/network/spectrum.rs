@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::eigen::{Hermitian, RealSymmetric, TopEigenpair, top_eigenpair};
 use super::vectorised::vectorised;
+use crate::cpu::isa::Isa;
 use crate::{Operator, Padding, Real};
 
 /// Accuracy of the rough estimates; frequencies that could still be the best are computed to the end.
@@ -16,12 +17,12 @@ const ROUGH: f64 = 0.02;
 const FINE: f64 = 1e-10;
 
 /// An upper estimate of the largest eigenvalue of the symmetric part of `W`; `gradient` becomes its derivative.
-pub(crate) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &mut [T]) -> f64 {
+pub(crate) fn symmetric_peak<T: Real>(isa: Isa, operator: &Operator, w: &[T], gradient: &mut [T]) -> f64 {
     match *operator {
         Operator::Dense { n } => {
             let symmetric: Vec<f64> =
                 (0..n * n).map(|i| 0.5 * (w[i].to_f64() + w[i % n * n + i / n].to_f64())).collect();
-            let top = top_eigenpair(&RealSymmetric { n, entries: &symmetric }, FINE);
+            let top = top_eigenpair(isa, &RealSymmetric { n, entries: &symmetric }, FINE);
             for (i, g) in gradient.iter_mut().enumerate() {
                 *g = T::from_f64(top.vector[i / n] * top.vector[i % n]);
             }
@@ -35,8 +36,8 @@ pub(crate) fn symmetric_peak<T: Real>(operator: &Operator, w: &[T], gradient: &m
                     + w[(i * channels + o) * count + count - 1 - tap].to_f64())
             });
             let estimate = |frequency: usize, tolerance: f64| {
-                let (re, im) = torus.symbol(channels, &symmetric, frequency);
-                top_eigenpair(&Hermitian { n: channels, re, im }, tolerance)
+                let (re, im) = torus.symbol(isa, channels, &symmetric, frequency);
+                top_eigenpair(isa, &Hermitian { n: channels, re, im }, tolerance)
             };
             let rough: Vec<(f64, f64)> = (0..torus.frequencies())
                 .into_par_iter()
@@ -79,26 +80,32 @@ pub(super) fn norm_bound<T: Real>(operator: &Operator, w: &[T]) -> f64 {
 
 /// The factor of Peaceman-Rachford's splitting, `||(I - t(I - W)) (I + t(I - W))^-1||_2 = ||2R - I||_2`: for a
 /// convolution the largest over at most `samples` frequencies, evenly spread.
-pub(super) fn splitting_factor<T: Real>(operator: &Operator, w: &[T], step: f64, samples: usize) -> f64 {
+pub(super) fn splitting_factor<T: Real>(
+    isa: Isa,
+    operator: &Operator,
+    w: &[T],
+    step: f64,
+    samples: usize,
+) -> f64 {
     let factor_of = |n: usize, mut block: Vec<f64>| {
         for (i, x) in block.iter_mut().enumerate() {
             *x = if i % n == i / n { 1.0 + step * (1.0 - *x) } else { -step * *x };
         }
-        let Some(resolvent) = inverse(n, block) else { return f64::INFINITY };
+        let Some(resolvent) = inverse(isa, n, block) else { return f64::INFINITY };
         let reflected: Vec<f64> = resolvent
             .iter()
             .enumerate()
             .map(|(i, r)| 2.0 * r - f64::from(u8::from(i % n == i / n)))
             .collect();
         let mut gram = vec![0.0; n * n];
-        vectorised(|| {
+        vectorised(isa, || {
             for row in reflected.chunks_exact(n) {
                 for (target, &a) in gram.chunks_exact_mut(n).zip(row) {
                     target.iter_mut().zip(row).for_each(|(g, b)| *g += a * b);
                 }
             }
         });
-        top_eigenpair(&RealSymmetric { n, entries: &gram }, 1e-5).value.max(0.0).sqrt()
+        top_eigenpair(isa, &RealSymmetric { n, entries: &gram }, 1e-5).value.max(0.0).sqrt()
     };
     match *operator {
         Operator::Dense { n } => factor_of(n, w.iter().map(|x| x.to_f64()).collect()),
@@ -110,7 +117,7 @@ pub(super) fn splitting_factor<T: Real>(operator: &Operator, w: &[T], step: f64,
             (0..torus.frequencies())
                 .into_par_iter()
                 .step_by(stride)
-                .map(|f| factor_of(2 * channels, torus.block(channels, &kernel, f)))
+                .map(|f| factor_of(2 * channels, torus.block(isa, channels, &kernel, f)))
                 .reduce(|| 0.0, f64::max)
         }
     }
@@ -159,12 +166,12 @@ impl Torus {
     }
 
     /// The real and imaginary parts of the block of a frequency.
-    fn symbol(&self, channels: usize, taps: &[f64], frequency: usize) -> (Vec<f64>, Vec<f64>) {
+    fn symbol(&self, isa: Isa, channels: usize, taps: &[f64], frequency: usize) -> (Vec<f64>, Vec<f64>) {
         let square = channels * channels;
         let (mut re, mut im) = (vec![0.0; square], vec![0.0; square]);
         for (tap, kernel) in taps.chunks_exact(square).enumerate() {
             let (cos, sin) = self.phase(frequency, tap);
-            vectorised(|| {
+            vectorised(isa, || {
                 for ((re, im), k) in re.iter_mut().zip(im.iter_mut()).zip(kernel) {
                     *re += k * cos;
                     *im += k * sin;
@@ -175,9 +182,9 @@ impl Torus {
     }
 
     /// The same as a real matrix, `[[Re, -Im], [Im, Re]]`.
-    fn block(&self, channels: usize, taps: &[f64], frequency: usize) -> Vec<f64> {
+    fn block(&self, isa: Isa, channels: usize, taps: &[f64], frequency: usize) -> Vec<f64> {
         let n = 2 * channels;
-        let (re, im) = self.symbol(channels, taps, frequency);
+        let (re, im) = self.symbol(isa, channels, taps, frequency);
         let mut block = vec![0.0; n * n];
         for o in 0..channels {
             for i in 0..channels {
@@ -193,7 +200,7 @@ impl Torus {
 }
 
 /// Gauss-Jordan with row pivoting; `None` for a singular matrix.
-fn inverse(n: usize, mut a: Vec<f64>) -> Option<Vec<f64>> {
+fn inverse(isa: Isa, n: usize, mut a: Vec<f64>) -> Option<Vec<f64>> {
     let mut b = vec![0.0; n * n];
     (0..n).for_each(|i| b[i * n + i] = 1.0);
     for k in 0..n {
@@ -213,7 +220,7 @@ fn inverse(n: usize, mut a: Vec<f64>) -> Option<Vec<f64>> {
         let (row_a, row_b) = (a[k * n..(k + 1) * n].to_vec(), b[k * n..(k + 1) * n].to_vec());
         for i in (0..n).filter(|&i| i != k) {
             let factor = a[i * n + k];
-            vectorised(|| {
+            vectorised(isa, || {
                 a[i * n..(i + 1) * n].iter_mut().zip(&row_a).for_each(|(x, r)| *x -= factor * r);
                 b[i * n..(i + 1) * n].iter_mut().zip(&row_b).for_each(|(x, r)| *x -= factor * r);
             });
@@ -266,15 +273,17 @@ mod tests {
             let w = random(operator.weight_len(), seed as u64);
             let (n, m) = matrix(operator, &w);
             let symmetric: Vec<f64> = (0..n * n).map(|i| 0.5 * (m[i] + m[i % n * n + i / n])).collect();
-            let exact = top_eigenpair(&RealSymmetric { n, entries: &symmetric }, 1e-12).value;
+            let exact = top_eigenpair(Isa::detect(), &RealSymmetric { n, entries: &symmetric }, 1e-12).value;
             let mut gradient = vec![0.0; w.len()];
-            let peak = symmetric_peak(operator, &w, &mut gradient);
+            let peak = symmetric_peak(Isa::detect(), operator, &w, &mut gradient);
             if matches!(operator, Operator::Conv { padding: Padding::Zero, .. }) {
                 assert!(peak >= exact, "{peak} {exact}");
             } else {
                 assert!((peak - exact).abs() < 1e-9, "{peak} {exact}");
             }
-            assert_gradient(&w, &gradient, |w| symmetric_peak(operator, w, &mut vec![0.0; w.len()]));
+            assert_gradient(&w, &gradient, |w| {
+                symmetric_peak(Isa::detect(), operator, w, &mut vec![0.0; w.len()])
+            });
         }
     }
 
@@ -283,8 +292,8 @@ mod tests {
         for operator in &OPERATORS[..3] {
             let w: Vec<f64> = random(operator.weight_len(), 9).iter().map(|x| 0.2 * x).collect();
             let (n, m) = matrix(operator, &w);
-            let dense = splitting_factor(&Operator::Dense { n }, &m, 0.7, 1);
-            let found = splitting_factor(operator, &w, 0.7, usize::MAX);
+            let dense = splitting_factor(Isa::detect(), &Operator::Dense { n }, &m, 0.7, 1);
+            let found = splitting_factor(Isa::detect(), operator, &w, 0.7, usize::MAX);
             assert!((dense - found).abs() < 1e-4 && found < 1.0, "{dense} {found}");
         }
     }

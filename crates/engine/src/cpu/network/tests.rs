@@ -1,9 +1,10 @@
 //! The operations through the device: checked arguments, and the same bits for any number of threads.
 
 use super::testing::{assert_gradient, random};
-use crate::cpu::{Buffer, Cpu};
+use crate::cpu::network::symmetric_peak;
+use crate::cpu::{Buffer, Cpu, Isa};
 use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState};
-use crate::{Device, Layers, Padding};
+use crate::{Activation, Device, Equilibria, Layers, Map, Operator, Padding, Spectra};
 
 fn single(len: usize, seed: u64) -> Buffer<f32> {
     Buffer::from_slice(&random(len, seed).iter().map(|&x| x as f32).collect::<Vec<_>>())
@@ -104,4 +105,70 @@ fn wrong_arguments_are_named() {
     assert!(error.to_string().contains("3x3 does not fit into 2x2"), "{error}");
     let one = NormPoolShape::vectors(1, 4);
     assert!(cpu.norm_pool_train(one, &b, &mut norm_state(one), &mut a).is_err());
+}
+
+/// The loops without sums across lanes or fused products: an instruction set changes their speed and nothing else.
+#[test]
+fn plain_loops_have_the_same_bits_for_every_instruction_set() {
+    let run = |isa: Isa| {
+        let cpu = Cpu::<f32>::with_isa(2, isa).unwrap();
+        let pool = NormPoolShape { batch: 37, height: 9, width: 8, channels: 5, window: 4 };
+        let pixels = 37 * 72 * 5;
+        let mut x = single(pixels, 1);
+        cpu.relu(pixels, &mut x).unwrap();
+        let (mut state, mut y, mut z) = (norm_state(pool), Buffer::zeros(37 * 20), Buffer::zeros(37 * 20));
+        cpu.norm_pool_train(pool, &x, &mut state, &mut y).unwrap();
+        cpu.norm_pool_eval(pool, &x, &state, &mut z).unwrap();
+        let (mut gx, mut gscale, mut goffset) = (Buffer::zeros(pixels), Buffer::zeros(5), Buffer::zeros(5));
+        cpu.norm_pool_backward(pool, &x, &state, &y, &mut gx, &mut gscale, &mut goffset).unwrap();
+        let (mut mean, mut square) = (Buffer::zeros(pixels), Buffer::zeros(pixels));
+        cpu.adam(&Adam::new(1e-3, 1e-5, 1), &mut x, &gx, &mut mean, &mut square).unwrap();
+        cpu.axpy(pixels, 0.3, &gx, &mut x).unwrap();
+        let mut sums = Buffer::zeros(20);
+        cpu.sum_rows(37, 20, &y, &mut sums).unwrap();
+        let operator =
+            Operator::Conv { channels: 6, height: 4, width: 5, padding: Padding::Circular, kernel: 3 };
+        let (w, mut gradient) = (single(operator.weight_len(), 4), Buffer::zeros(operator.weight_len()));
+        let spectra = [
+            cpu.install(|| symmetric_peak(isa, &operator, &w, &mut gradient)),
+            cpu.splitting_factor(&operator, &w, 0.1, 9).unwrap(),
+        ];
+        let arrays = [&x, &y, &z, &gx, &gscale, &goffset, &mean, &square, &sums, &gradient];
+        (arrays.map(|array| array.to_vec()), spectra)
+    };
+    let portable = run(Isa::PORTABLE);
+    for isa in Isa::available() {
+        assert!(run(isa) == portable, "{}", isa.name());
+    }
+}
+
+/// Sizes whose products wrap around to the lengths of the arrays.
+#[test]
+fn sizes_that_wrap_around_are_refused() {
+    let cpu = Cpu::<f32>::new(1).unwrap();
+    let six = cpu.zeros(6).unwrap();
+    let side = (1 << 63) + 3; // twice that is 6 again
+    let refused = |work: &dyn Fn() -> crate::Result<()>| {
+        !matches!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)), Ok(Ok(())))
+    };
+    let linear = LinearShape { batch: 2, inputs: side, outputs: 2 };
+    assert!(refused(&|| cpu.linear(linear, &six, &six, &six, &mut cpu.zeros(6).unwrap())));
+    assert!(refused(&|| cpu.linear_backward(
+        linear,
+        &six,
+        &six,
+        &six,
+        Some(&mut cpu.zeros(6).unwrap()),
+        &mut cpu.zeros(6).unwrap(),
+        &mut cpu.zeros(6).unwrap()
+    )));
+    let image = ConvShape { batch: 2, height: side, width: 1, inputs: 1, outputs: 1, padding: Padding::Zero };
+    let nine = cpu.zeros(9).unwrap();
+    assert!(refused(&|| cpu.convolution(image, &six, &nine, &six, &mut cpu.zeros(6).unwrap())));
+    let equation = subdeq_map::Map::single(Activation::Tanh, 1.2).unwrap();
+    assert!(Map::new(Operator::Dense { n: 1 << 32 }, equation).is_err());
+    let plane = Operator::Conv { channels: 2, height: side, width: 1, padding: Padding::Zero, kernel: 3 };
+    assert!(Map::new(plane, equation).is_err());
+    let map = Map::new(Operator::Dense { n: 2 }, equation).unwrap();
+    assert!(cpu.plan(&map, side).is_err());
 }

@@ -3,6 +3,7 @@
 use super::scratch::with_scratch;
 use super::vectorised::vectorised;
 use crate::Real;
+use crate::cpu::isa::Isa;
 use crate::cpu::team::Team;
 
 /// Entries that one task handles.
@@ -11,9 +12,9 @@ pub(super) const CHUNK: usize = 1 << 14;
 const ROWS: usize = 256;
 
 /// `y <- f(x, y)` entry by entry.
-pub(super) fn combine<T: Real>(team: &Team, x: &[T], y: &mut [T], f: impl Fn(T, T) -> T + Sync) {
+pub(super) fn combine<T: Real>(team: &Team, isa: Isa, x: &[T], y: &mut [T], f: impl Fn(T, T) -> T + Sync) {
     team.for_each(y.chunks_mut(CHUNK).zip(x.chunks(CHUNK)), |(y, x)| {
-        vectorised(|| {
+        vectorised(isa, || {
             for (y, &x) in y.iter_mut().zip(x) {
                 *y = f(x, *y);
             }
@@ -22,9 +23,9 @@ pub(super) fn combine<T: Real>(team: &Team, x: &[T], y: &mut [T], f: impl Fn(T, 
 }
 
 /// `x <- f(x)` entry by entry.
-pub(super) fn transform<T: Real>(team: &Team, x: &mut [T], f: impl Fn(T) -> T + Sync) {
+pub(super) fn transform<T: Real>(team: &Team, isa: Isa, x: &mut [T], f: impl Fn(T) -> T + Sync) {
     team.for_each(x.chunks_mut(CHUNK), |x| {
-        vectorised(|| {
+        vectorised(isa, || {
             for x in x {
                 *x = f(*x);
             }
@@ -33,12 +34,12 @@ pub(super) fn transform<T: Real>(team: &Team, x: &mut [T], f: impl Fn(T) -> T + 
 }
 
 /// Adds `b` to each row of `x`.
-pub(super) fn add_to_rows<T: Real>(team: &Team, cols: usize, b: &[T], x: &mut [T]) {
+pub(super) fn add_to_rows<T: Real>(team: &Team, isa: Isa, cols: usize, b: &[T], x: &mut [T]) {
     if cols == 0 {
         return;
     }
     team.for_each(x.chunks_mut(ROWS * cols), |rows| {
-        vectorised(|| {
+        vectorised(isa, || {
             for row in rows.chunks_exact_mut(cols) {
                 for (x, &b) in row.iter_mut().zip(b) {
                     *x += b;
@@ -49,7 +50,7 @@ pub(super) fn add_to_rows<T: Real>(team: &Team, cols: usize, b: &[T], x: &mut [T
 }
 
 /// `sums +=` the sum of the rows of `x`: blocks of rows, then the blocks in order.
-pub(super) fn sum_rows<T: Real>(team: &Team, cols: usize, x: &[T], sums: &mut [T]) {
+pub(super) fn sum_rows<T: Real>(team: &Team, isa: Isa, cols: usize, x: &[T], sums: &mut [T]) {
     if cols == 0 || x.is_empty() {
         return;
     }
@@ -57,7 +58,7 @@ pub(super) fn sum_rows<T: Real>(team: &Team, cols: usize, x: &[T], sums: &mut [T
     with_scratch(blocks * cols, |partial: &mut [T]| {
         team.for_each(partial.chunks_mut(cols).zip(x.chunks(ROWS * cols)), |(partial, rows)| {
             partial.fill(T::ZERO);
-            vectorised(|| add_rows(cols, rows, partial));
+            vectorised(isa, || add_rows(cols, rows, partial));
         });
         add_rows(cols, partial, sums);
     });
@@ -82,7 +83,7 @@ mod tests {
         let x: Vec<f64> = (0..rows * cols).map(|i| (i % 7) as f64).collect();
         let team = Team::new(1).unwrap();
         let mut sums = vec![1.0; cols];
-        sum_rows(&team, cols, &x, &mut sums);
+        sum_rows(&team, Isa::detect(), cols, &x, &mut sums);
         for (col, &sum) in sums.iter().enumerate() {
             assert_eq!(sum, 1.0 + (0..rows).map(|r| x[r * cols + col]).sum::<f64>());
         }

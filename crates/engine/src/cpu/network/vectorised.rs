@@ -1,22 +1,25 @@
-//! Plain loops compiled for the widest vectors of the machine.
+//! Plain loops compiled for each instruction set.
 //!
 //! The loops below contain no fused multiply-adds and no reductions that a compiler may reorder, so their results are
 //! the same bits whichever version runs.
 
-/// Runs a loop as compiled for AVX-512 or AVX2 where the machine has them.
+use crate::cpu::isa::Isa;
+
+/// Runs a loop as compiled for an instruction set.
 #[inline]
-pub(super) fn vectorised<R>(body: impl FnOnce() -> R) -> R {
+pub(crate) fn vectorised<R>(isa: Isa, body: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
-            // SAFETY: the features were just found.
+        if isa.has_avx512() {
+            // SAFETY: an `Isa` of this level exists only if the machine has the instructions.
             return unsafe { avx512(body) };
         }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the feature was just found.
+        if isa.has_avx2() {
+            // SAFETY: as above.
             return unsafe { avx2(body) };
         }
     }
+    let _ = isa;
     body()
 }
 

@@ -63,7 +63,7 @@ macro_rules! parametrise {
                 }
                 if let Some(Peak { value, derivative }) = &mut weights.peak {
                     let peak = self.install(|| {
-                        symmetric_peak(&weights.map.operator(), free[0], derivative)
+                        symmetric_peak(self.isa, &weights.map.operator(), free[0], derivative)
                     });
                     // A little more than the estimate, so that rounding the weights costs none of the margin.
                     *value = peak + 8.0 * f64::from($t::EPSILON) * peak.abs();

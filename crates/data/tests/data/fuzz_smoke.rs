@@ -1,14 +1,13 @@
 //! A short run of the fuzzer, the same inputs every time.
 
-#[path = "../fuzz/mutate.rs"]
-mod mutate;
-
 use std::path::{Path, PathBuf};
 
 use subdeq_data::graph::{Csr, pickle};
 use subdeq_data::npy::{NpyArray, NpyData};
 use subdeq_data::npz::Npz;
 use subdeq_data::{idx, matlab};
+
+use crate::mutate;
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")

@@ -1,5 +1,4 @@
 //! Double-double arithmetic (about 31 digits), so that bounds can be checked by something that shares no code with them.
-#![allow(dead_code)]
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 

@@ -1,8 +1,7 @@
 //! Every constant that the theory prints, to the digits printed, and never below an evaluation that is independent of
 //! the bisections: 31-digit arithmetic on a fine grid.
 
-mod support;
-
+use crate::support::{Dd, dd, supremum};
 use subdeq_map::Activation;
 use subdeq_theory::activation::LogSumExp;
 use subdeq_theory::degree::forms::{
@@ -12,7 +11,6 @@ use subdeq_theory::degree::{
     Domain, NoDegree, Nonlinearity, Side, required_shift, required_shift_subtracted, tanh_above_threshold,
 };
 use subdeq_theory::interval::Interval;
-use support::{Dd, dd, supremum};
 
 use Activation::{HardTanh, Identity, LeakyRelu, Relu, Sigmoid, Softplus, Softsign, Tanh};
 

@@ -2,16 +2,10 @@
 //! `examples/fuzz_datasets.rs` runs as long as one likes.
 #![cfg(target_os = "linux")]
 
-#[path = "../fuzz/datasets.rs"]
-mod datasets;
-#[path = "../fuzz/limited.rs"]
-mod limited;
-#[allow(dead_code)]
-#[path = "../fuzz/mutate.rs"]
-mod mutate;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use crate::{datasets, limited};
 
 const CASES: usize = 1000;
 
@@ -34,7 +28,7 @@ fn every_seed_is_a_data_set() {
 #[test]
 fn no_data_set_panics_aborts_or_hangs() {
     let dir = limited::scratch();
-    let arguments = ["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"];
+    let arguments = ["--exact", "fuzz_datasets::child", "--ignored", "--nocapture", "--test-threads=1"];
     let output = limited::run(256, Duration::from_secs(300), &arguments, dir.path()).expect("an end");
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");

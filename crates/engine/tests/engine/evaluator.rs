@@ -1,13 +1,11 @@
 //! What the kernels compute is what the equation says: random maps, weights and inputs against [`subdeq_map::Map::evaluate`].
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
-use subdeq_engine::cpu::simd::SimdReal;
+use subdeq_engine::cpu::SimdReal;
 use subdeq_engine::{
     Activation, Cpu, Device, Equilibria, Form, Injection, Map, Operator, PNorm, Padding, SampleReport,
 };

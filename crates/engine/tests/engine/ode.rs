@@ -1,8 +1,6 @@
 //! The neural differential equation: against known solutions, a fine fixed-step integration, and differences.
 
-mod common;
-
-use common::{CIRCULAR, CONV, DENSE, linear, random};
+use crate::common::{CIRCULAR, CONV, DENSE, convert, linear, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::{
@@ -50,10 +48,10 @@ fn agrees_with_a_fine_integration() {
             assert!(reports.iter().all(|r| r.outcome == OdeOutcome::Finished && r.time == 1.0));
             let single = Cpu::<f32>::new(1).unwrap();
             let mut plan = single.ode_plan(operator, activation, batch).unwrap();
-            single.ode_load(&mut plan, &single.upload(&common::convert::<f32>(&w)).unwrap()).unwrap();
+            single.ode_load(&mut plan, &single.upload(&convert::<f32>(&w)).unwrap()).unwrap();
             let usual = OdeTolerance { relative: 1e-5, absolute: 1e-6, max_steps: 1000 };
             let mut end32 = single.zeros(batch * len).unwrap();
-            let start32 = single.upload(&common::convert::<f32>(&start)).unwrap();
+            let start32 = single.upload(&convert::<f32>(&start)).unwrap();
             single.integrate(&mut plan, batch, &start32, &usual, &mut end32, &mut reports).unwrap();
             assert!(
                 reports.iter().all(|r| r.outcome == OdeOutcome::Finished && r.accepted < 60),

@@ -1,9 +1,7 @@
 //! A sample's bits depend on nothing but the sample: not on its batch, its position, the number of threads. Instruction sets agree
 //! within rounding.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{
     Cpu, Device, Equilibria, Measure, Operator, Padding, SampleReport, Scope, Solver, Start, Stopping,

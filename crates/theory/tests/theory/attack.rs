@@ -2,13 +2,13 @@
 
 // The table of fractions uses what the test does not.
 #[allow(dead_code)]
-#[path = "../examples/attack/campaign.rs"]
+#[path = "../../examples/attack/campaign.rs"]
 mod campaign;
 #[allow(dead_code)]
-#[path = "../examples/attack/evaluate.rs"]
+#[path = "../../examples/attack/evaluate.rs"]
 mod evaluate;
 #[allow(dead_code)]
-#[path = "../examples/attack/forge.rs"]
+#[path = "../../examples/attack/forge.rs"]
 mod forge;
 
 #[test]

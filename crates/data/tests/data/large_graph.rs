@@ -1,4 +1,4 @@
-//! The generator at full size: `cargo test --release -p subdeq-data --test large_graph -- --ignored --nocapture`.
+//! The generator at full size: `cargo test --release -p subdeq-data --test data large_graph -- --ignored --nocapture`.
 
 use std::time::Instant;
 

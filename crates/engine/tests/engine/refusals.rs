@@ -1,8 +1,6 @@
 //! What cannot be computed is said so: typed errors before a solve, outcomes after one.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use subdeq_engine::{
     Activation, Cpu, Device, EngineError, Form, Map, Measure, Operator, Outcome, PNorm, Padding,
     SampleReport, Scope, Solver, Start, Stopping,

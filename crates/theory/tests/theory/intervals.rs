@@ -1,12 +1,10 @@
 //! Outward rounding: the exact result of every operation lies in the enclosure.
 
-mod support;
-
+use crate::support::{Dd, dd};
 use proptest::prelude::*;
 use subdeq_map::Activation;
 use subdeq_theory::activation::Enclosure;
 use subdeq_theory::interval::Interval;
-use support::dd;
 
 fn interval() -> impl Strategy<Value = (Interval, f64)> {
     let number = prop_oneof![-100.0..100.0f64, (-30.0..30.0f64).prop_map(f64::exp), Just(0.0)];
@@ -36,7 +34,7 @@ proptest! {
     #[test]
     fn basic_operations((x, a) in interval(), (y, b) in interval()) {
         // The difference to the exact result, in double-double, has the right sign at both ends.
-        let within = |on: Interval, exact: support::Dd| {
+        let within = |on: Interval, exact: Dd| {
             (on.lo.is_infinite() || (exact - dd(on.lo)).to_f64() >= 0.0)
                 && (on.hi.is_infinite() || (dd(on.hi) - exact).to_f64() >= 0.0)
         };

@@ -1,23 +1,16 @@
 //! Files that lie about what they hold: refused with one sentence, by a process that has 256 MiB of memory.
 #![cfg(target_os = "linux")]
 
-#[allow(dead_code)]
-#[path = "../fuzz/datasets.rs"]
-mod datasets;
-#[path = "../fuzz/limited.rs"]
-mod limited;
-#[allow(dead_code)]
-#[path = "../fuzz/mutate.rs"]
-mod mutate;
-
 use std::fs::{self, File};
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use datasets::{bytes, floats, ints, npz, write};
 use flate2::{Compress, Compression, FlushCompress};
+
+use crate::datasets::{bytes, floats, ints, npz, write};
+use crate::{datasets, limited};
 
 const MEBIBYTES: u64 = 256;
 const HUGE: i64 = 4_294_967_295;
@@ -32,7 +25,7 @@ fn refused(kind: &str, fill: impl FnOnce(&Path)) -> String {
     let folder = dir.path().join(kind);
     fs::create_dir_all(&folder).unwrap();
     fill(&folder);
-    let arguments = ["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"];
+    let arguments = ["--exact", "lying_files::child", "--ignored", "--nocapture", "--test-threads=1"];
     let output = limited::run(MEBIBYTES, Duration::from_secs(60), &arguments, &folder).expect("no hang");
     let text = String::from_utf8_lossy(&output.stdout);
     let error = String::from_utf8_lossy(&output.stderr);

@@ -1,8 +1,6 @@
 //! Pullbacks and implicit adjoints of every map against central differences in `f64`.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::{Cpu, Device, Equilibria, Map, SampleReport, Solver};

@@ -1,10 +1,9 @@
 //! Maps, weights and a slow reference that the engine is held against.
-#![allow(dead_code)] // each test file uses its share
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
-use subdeq_engine::cpu::simd::SimdReal;
+use subdeq_engine::cpu::SimdReal;
 use subdeq_engine::{
     Activation, Cpu, Device, Equilibria, Form, Injection, Map, Measure, Operator, PNorm, Padding,
     SampleReport, Scope, Solver, Start, Stopping,

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The engine's unsafe code under Miri, which refuses undefined behaviour: `bench/miri.sh [TEST FILTER...]`. Miri knows no vector
+# instructions of a machine and no tiles, so the portable kernels run; it is slow, so do some of the tests.
+# Skipped where there is no nightly toolchain with Miri: `rustup toolchain install nightly -c miri,rust-src`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if ! cargo +nightly miri --version >/dev/null 2>&1; then
+    echo "skipped: no nightly toolchain with Miri"
+    exit 0
+fi
+[ $# -gt 0 ] || set -- buffer chunks fourier::fft node_matrix network::scratch parts team vector what_kernels_rely_on
+export SUBDEQ_ISA=portable MIRIFLAGS="-Zmiri-disable-isolation ${MIRIFLAGS:-}"
+cargo +nightly miri test -p subdeq-engine --lib -- "$@"

@@ -1,0 +1,9 @@
+//! The engine from outside. One program: the engine is linked once, not once per subject.
+
+mod common;
+mod evaluator;
+mod fixed_points;
+mod gradients;
+mod independence;
+mod ode;
+mod refusals;
