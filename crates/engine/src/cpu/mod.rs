@@ -69,6 +69,9 @@ pub struct Cpu<T> {
     numbers: PhantomData<T>,
 }
 
+/// More threads help nobody, and the team counts them in 15 bits.
+const MAX_THREADS: usize = 1024;
+
 impl<T: SimdReal> Cpu<T> {
     /// A device of `threads` threads (0: as many as the machine has cores) that uses the widest instruction set, or
     /// what the environment variable `SUBDEQ_ISA` names.
@@ -85,6 +88,9 @@ impl<T: SimdReal> Cpu<T> {
         let refused = |error: &dyn std::fmt::Display| {
             EngineError::Invalid(format!("{threads} threads could not be started: {error}"))
         };
+        if threads > MAX_THREADS {
+            return Err(refused(&format!("at most {MAX_THREADS} can be asked for, 0 means one per core")));
+        }
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = Arc::new(pool.map_err(|error| refused(&error))?);
         let team = Arc::new(Team::new(threads - 1).map_err(|error| refused(&error))?);

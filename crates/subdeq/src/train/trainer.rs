@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 use subdeq_engine::Network;
 use subdeq_engine::network::Adam;
 
-use super::{Checkpoint, Images, Order, RunFolder, RunOptions, TensorFile, TrainConfig};
+use super::{
+    Checkpoint, Images, Order, RunFolder, RunOptions, TensorFile, TrainConfig, check_arrays, model_arrays,
+    state_arrays,
+};
 use crate::model::{BatchReport, Classifier};
 use crate::{Error, Result};
 
@@ -149,21 +152,28 @@ impl<D: Network<f32>> Trainer<D> {
     /// A model that cannot be built or a checkpoint that does not fit it.
     pub fn new(device: Arc<D>, folder: RunFolder, config: TrainConfig) -> Result<Self> {
         config.check()?;
-        let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
-        let mut model = Classifier::new(device, config.model.clone(), &mut rng)?;
-        let file = folder.read_checkpoint()?;
         let (mut at, mut best, mut states) = (Checkpoint::default(), Vec::new(), Vec::new());
-        if let Some(file) = file {
-            let mut state = Vec::new();
-            for (name, data) in file.tensors {
+        let mut state = Vec::new();
+        if let Some(TensorFile { note, tensors }) = folder.read_checkpoint()? {
+            let fault = |why| folder.bad_checkpoint(&why);
+            config.check_position(&note).map_err(fault)?;
+            for (name, data) in tensors {
                 match name.strip_prefix(BEST) {
                     Some(name) => best.push((name.to_owned(), data)),
                     None if name == STATES => states = data,
                     None => state.push((name, data)),
                 }
             }
+            check_arrays(&state_arrays(&config.model)?, &state).map_err(fault)?;
+            if note.best.is_some() {
+                check_arrays(&model_arrays(&config.model)?, &best).map_err(fault)?;
+            }
+            at = note;
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
+        let mut model = Classifier::new(device, config.model.clone(), &mut rng)?;
+        if !state.is_empty() {
             model.set_state(&state)?;
-            at = file.note;
             if let Some(layer) = model.equilibrium() {
                 layer.set_step(at.splitting_step);
             }
@@ -241,6 +251,7 @@ impl<D: Network<f32>> Trainer<D> {
                 validation.len()
             )));
         }
+        self.config.batch = self.config.batch_of(train.len())?;
         self.make_states(train.len())?;
         while !self.finished() {
             if self.epoch(train, validation, watch)?.is_break() {
