@@ -65,8 +65,17 @@ impl GraphConfig {
         }
     }
 
-    /// Refuses a network that does not fit into the memory.
-    pub(super) fn check_memory(&self, problem: &GraphProblem) -> Result<()> {
+    /// Refuses a network that does not fit into the memory, and a training without an end.
+    ///
+    /// # Errors
+    /// A sentence with the sizes.
+    pub fn check_sizes(&self, problem: &GraphProblem) -> Result<()> {
+        if self.epochs > MAX_EPOCHS {
+            return Err(Error::invalid(format!(
+                "a training of {} epochs has no end: at most {MAX_EPOCHS} can be asked for",
+                self.epochs
+            )));
+        }
         let (features, nodes) = (problem.features().cols as u64, problem.nodes() as u64);
         let hidden = self.hidden as u64;
         let width = features.checked_add(problem.classes() as u64);
@@ -97,12 +106,6 @@ impl GraphConfig {
         }
         if self.hidden == 0 || self.epochs == 0 {
             return Err(Error::invalid("training needs at least one hidden unit and one epoch"));
-        }
-        if self.epochs > MAX_EPOCHS {
-            return Err(Error::invalid(format!(
-                "a training of {} epochs has no end: at most {MAX_EPOCHS} can be asked for",
-                self.epochs
-            )));
         }
         let by_norm =
             matches!(certificate.verdict, Verdict::Proven { theorem: Theorem::GraphPropagation, .. });

@@ -106,7 +106,7 @@ impl<'a> GraphTrainer<'a> {
     pub fn new(problem: &'a GraphProblem, split: &'a GraphSplit, config: &'a GraphConfig) -> Result<Self> {
         let certificate = config.model.certify(problem.adjacency());
         config.check(&certificate)?;
-        config.check_memory(problem)?;
+        config.check_sizes(problem)?;
         split.check(problem.nodes())?;
         let passes = Passes::new(&config.model, problem, config.hidden, config.threads)?;
         let (features, classes) = (problem.features().cols, problem.classes());

@@ -35,5 +35,5 @@ pub use run::{EVALUATION, ModelNote, Parts, RunOptions, load_model, train_run};
 pub use run_folder::{Claim, RunFolder};
 pub use schedule::Cosine;
 pub(crate) use sizes::check_steps;
-pub use sizes::{ArraySizes, check_arrays, fits_memory, model_arrays, state_arrays};
+pub use sizes::{ArraySizes, check_arrays, check_model, fits_memory, model_arrays, state_arrays};
 pub use trainer::{EpochMetrics, Progress, Running, Selected, Trainer, Watch, evaluate, restore};

@@ -13,7 +13,9 @@ const LAYER_COPIES: u64 = 6;
 const STATES: u64 = 5;
 /// Most past iterates that a solver may keep.
 const MAX_HISTORY: usize = 1000;
-/// Most steps of a solve or of an unrolled layer: beyond, a solve that does not converge would seem to hang.
+/// Most steps that gradients go back through: each keeps a state.
+const MAX_UNROLLED: usize = 10_000;
+/// Most steps of a solve: beyond, one that does not converge would seem to hang.
 pub(crate) const MAX_STEPS: usize = 1_000_000;
 /// What is believed to be there where the system does not say: it then ends what asks for more.
 const UNKNOWN_MEMORY: u64 = 1 << 40;
@@ -71,7 +73,10 @@ pub fn check_arrays(expected: &[(String, u64)], found: &[(String, Vec<f32>)]) ->
 }
 
 /// Refuses a model that cannot be made, or does not fit into the memory together with batches of so many images.
-pub(super) fn check_model(spec: &ClassifierSpec, batch: usize) -> Result<()> {
+///
+/// # Errors
+/// A sentence with the sizes.
+pub fn check_model(spec: &ClassifierSpec, batch: usize) -> Result<()> {
     let ClassifierSpec { height, width, channels, hidden, pool, classes, .. } = *spec;
     if [height, width, channels, hidden].contains(&0) || classes < 2 {
         return Err(Error::invalid(format!(
@@ -102,15 +107,20 @@ fn check_core(core: &Core) -> Result<()> {
             check_solver(*solver)?;
             check_stopping(*stopping)
         }
-        Some(Adjoint::Phantom { steps } | Adjoint::Unrolled { steps }) => check_steps(*steps),
+        Some(Adjoint::Phantom { steps } | Adjoint::Unrolled { steps }) if *steps > MAX_UNROLLED => {
+            Err(Error::invalid(format!(
+                "gradients through {steps} steps: take at most {MAX_UNROLLED}, or the implicit ones"
+            )))
+        }
+        Some(Adjoint::Phantom { .. } | Adjoint::Unrolled { .. }) => Ok(()),
         None => Ok(()),
     }
 }
 
 fn check_solver(solver: Solver) -> Result<()> {
     match history(solver) {
-        kept if kept > MAX_HISTORY => Err(Error::invalid(format!(
-            "a solver that keeps {kept} past iterates: keep at most {MAX_HISTORY}, five are usual"
+        Some(kept) if !(1..=MAX_HISTORY).contains(&kept) => Err(Error::invalid(format!(
+            "a solver that keeps {kept} past iterates: keep between 1 and {MAX_HISTORY}, five are usual"
         ))),
         _ => Ok(()),
     }
@@ -128,12 +138,12 @@ pub(crate) fn check_steps(steps: usize) -> Result<()> {
     Ok(())
 }
 
-/// Past iterates that a solver keeps.
-fn history(solver: Solver) -> usize {
+/// Past iterates that a solver keeps, if it is one that does.
+fn history(solver: Solver) -> Option<usize> {
     match solver {
-        Solver::Anderson(method) => method.window,
-        Solver::Broyden(method) => method.memory,
-        Solver::Picard | Solver::PeacemanRachford(_) | Solver::ForwardBackward(_) => 0,
+        Solver::Anderson(method) => Some(method.window),
+        Solver::Broyden(method) => Some(method.memory),
+        Solver::Picard | Solver::PeacemanRachford(_) | Solver::ForwardBackward(_) => None,
     }
 }
 
@@ -180,7 +190,7 @@ fn memory(spec: &ClassifierSpec, batch: u64) -> Option<u64> {
     let state = state_len(spec)?;
     let (mut states, mut kept) = (STATES, 0);
     if let Core::Equilibrium { solver, adjoint, .. } = &spec.core {
-        kept = solver.map_or(0, history) as u64;
+        kept = solver.and_then(history).unwrap_or(0) as u64;
         if let Some(Adjoint::Unrolled { steps }) = adjoint {
             states = states.checked_add(*steps as u64)?;
         }

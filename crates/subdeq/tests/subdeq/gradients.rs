@@ -1,9 +1,7 @@
 //! Every map x adjoint x {dense, convolution}: gradients for the parameters and the injection against central
 //! differences in `f64`.
 
-mod common;
-
-use common::{builder, cpu, describe, injections, maps, random, rng};
+use crate::common::{builder, cpu, describe, injections, maps, random, rng};
 use subdeq::map::Architecture;
 use subdeq::{
     Adjoint, Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver,

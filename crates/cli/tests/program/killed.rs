@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Kills per case; `SUBDEQ_KILLS=120 cargo test --release -p subdeq-cli --test killed` is the stress test.
+/// Kills per case; `SUBDEQ_KILLS=120 cargo test --release -p subdeq-cli --test program killed` is the stress test.
 fn kills() -> usize {
     std::env::var("SUBDEQ_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
 }

@@ -1,8 +1,6 @@
 //! The classifier: its gradients as a whole, learning, and the state that a checkpoint needs.
 
-mod common;
-
-use common::{cpu, random, rng};
+use crate::common::{cpu, random, rng};
 use subdeq::map::Architecture;
 use subdeq::model::{Classifier, ClassifierSpec, Core};
 use subdeq::{Cpu, Init, Layout, OdeActivation, Stopping};

@@ -1,8 +1,6 @@
 //! Every map x solver x {dense, convolution} in `f32` against a long plain iteration in `f64`.
 
-mod common;
-
-use common::{builder, cpu, describe, injections, maps, rng};
+use crate::common::{builder, cpu, describe, injections, maps, rng};
 use subdeq::map::Architecture;
 use subdeq::{
     Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver, Stopping,

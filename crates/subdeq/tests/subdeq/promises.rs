@@ -1,11 +1,9 @@
 //! What a layer promises: certificates that are never wrong, bounds that are never exceeded, bits that do not depend on
 //! the batch, and errors that say what to do.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{builder, built, cpu, describe, injections, maps, rng};
+use crate::common::{builder, built, cpu, describe, injections, maps, random, rng};
 use rand::Rng;
 use subdeq::map::{Architecture, MonDeq, Monotone, PowerRatio, Rational, SplitSign, SubDeq};
 use subdeq::{
@@ -41,7 +39,7 @@ fn certified_stopping_without_a_certificate_is_an_error_that_says_so() {
         .stopping(Stopping::certified(1e-4))
         .build_on::<f32, _>(cpu(), &mut rng(0))
         .unwrap();
-    let wild: Vec<f32> = common::random(400, 1).iter().map(|&x| 5.0 * x as f32).collect();
+    let wild: Vec<f32> = random(400, 1).iter().map(|&x| 5.0 * x as f32).collect();
     layer.set_parameter(0, &wild).unwrap();
     let error = layer.solve(&[0.0; 20]).unwrap_err();
     assert!(matches!(error, Error::NoCertificate { .. }), "{error}");
