@@ -23,7 +23,7 @@ use subdeq::train::{
 };
 use subdeq::{Cpu, Init, Layout};
 
-const SIDE: usize = 4;
+const SIDE: usize = 6;
 const MODEL: &str = "model.safetensors";
 const CHECKPOINT: &str = "checkpoint.safetensors";
 
