@@ -3,12 +3,17 @@
 use std::path::Path;
 
 use subdeq::model::ClassifierSpec;
-use subdeq::train::DataConfig;
+use subdeq::train::{DataConfig, check_regular_file, read_regular_file};
 use subdeq_data::idx;
 use subdeq_data::image_folder::decode_picture;
 use subdeq_data::npy::{NpyArray, NpyData};
 
 use crate::failure::Failure;
+
+/// Most bytes of a picture.
+const MAX_PICTURE: u64 = 64 << 20;
+/// Most bytes of a file with many images.
+const MAX_ARRAY: u64 = 1 << 30;
 
 /// An image for a model.
 pub struct Picture {
@@ -42,6 +47,7 @@ impl Picture {
 pub fn read(path: &Path, data: &DataConfig, model: &ClassifierSpec) -> Result<Vec<Picture>, Failure> {
     let name = path.display().to_string();
     let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+    check_regular_file(path, MAX_ARRAY).map_err(Failure::other)?;
     match ending.as_str() {
         "png" | "jpg" | "jpeg" => Ok(vec![picture(path, name, model)?]),
         "npy" => array(NpyArray::read(path).map_err(Failure::other)?, &name, data, model),
@@ -50,7 +56,7 @@ pub fn read(path: &Path, data: &DataConfig, model: &ClassifierSpec) -> Result<Ve
 }
 
 fn picture(path: &Path, name: String, model: &ClassifierSpec) -> Result<Picture, Failure> {
-    let bytes = std::fs::read(path).map_err(|why| Failure::other(format!("cannot read {name}: {why}")))?;
+    let bytes = read_regular_file(path, MAX_PICTURE).map_err(Failure::other)?;
     let (channels, height, width, pixels) = decode_picture(&bytes, &name).map_err(Failure::other)?;
     if (height, width) != (model.height, model.width) || channels > model.channels {
         return Err(Failure::other(format!(

@@ -3,9 +3,13 @@
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use subdeq::train::{check_regular_file, read_regular_file};
 use subdeq_data::npy::{NpyArray, NpyData};
 
 use crate::failure::Failure;
+
+/// More weights than these fit into no layer that could be solved or certified.
+const MAX_BYTES: u64 = 1 << 30;
 
 /// An array of finite numbers with its shape.
 pub struct Array {
@@ -61,6 +65,7 @@ pub fn position(shape: &[usize], mut flat: usize) -> Vec<usize> {
 }
 
 fn read_npy(path: &Path) -> Result<Array, Failure> {
+    check_regular_file(path, MAX_BYTES).map_err(Failure::other)?;
     let array = NpyArray::read(path).map_err(Failure::other)?;
     match array.data() {
         NpyData::F32(_) | NpyData::F64(_) => {
@@ -77,8 +82,7 @@ fn read_npy(path: &Path) -> Result<Array, Failure> {
 
 fn read_safetensors(path: &Path, tensor: Option<&str>) -> Result<Array, Failure> {
     let file = path.display();
-    let bytes =
-        std::fs::read(path).map_err(|cause| Failure::other(format!("cannot read {file}: {cause}")))?;
+    let bytes = read_regular_file(path, MAX_BYTES).map_err(Failure::other)?;
     let tensors = SafeTensors::deserialize(&bytes)
         .map_err(|cause| Failure::other(format!("{file} is not a valid .safetensors file: {cause}")))?;
     let mut names = tensors.names();

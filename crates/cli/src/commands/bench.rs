@@ -14,6 +14,7 @@ use serde_json::json;
 use subdeq::map::Architecture;
 use subdeq::model::{BatchReport, Classifier, ClassifierSpec, Core};
 use subdeq::subdeq_engine::network::Adam;
+use subdeq::train::check_model;
 use subdeq::{Adjoint, Anderson, Init, Layout, Network, PeacemanRachford, Picard, Solver, Stopping};
 
 use crate::device::{self, AnyDevice, on_device};
@@ -21,6 +22,8 @@ use crate::failure::Failure;
 
 /// Steps before the clock starts: buffers, thread pool, frequency.
 const WARM_UP: usize = 3;
+/// A median of more says nothing new.
+const MAX_REPEATS: usize = 1_000_000;
 
 /// Time a training step and an evaluation; one JSON line per case.
 ///
@@ -118,6 +121,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.repeats == 0 || args.batch == Some(0) {
         return Err(Failure::usage("--repeats and --batch must be at least 1"));
     }
+    if args.repeats > MAX_REPEATS {
+        return Err(Failure::usage(format!("--repeats {} has no end: at most {MAX_REPEATS}", args.repeats)));
+    }
     let cases = args.case.map_or(CaseName::ALL.to_vec(), |case| vec![case]);
     for case in cases {
         let line = match (case.case(), case) {
@@ -152,6 +158,7 @@ fn measure_on<D: Network<Elem = f32>>(
         core: core(args, case)?,
         init: Init::Release,
     };
+    check_model(&spec, batch).map_err(Failure::usage)?;
     let mut model = Classifier::new(device, spec, &mut rng).map_err(Failure::usage)?;
     let x = normal(batch * model.input_len(), &mut rng);
     let labels: Vec<u32> = (0..batch).map(|_| rng.next_u32() % case.classes as u32).collect();

@@ -11,7 +11,7 @@ use subdeq::subdeq_theory::bounds::Contraction;
 use subdeq::subdeq_theory::by_form::weak_degree;
 use subdeq::subdeq_theory::certificate::{Certificate, Scope, Verdict};
 use subdeq::subdeq_theory::certify::{Certifier, CertifyError};
-use subdeq::train::certify_samples;
+use subdeq::train::{certify_samples, fits_memory};
 
 use crate::device::on_device;
 use crate::failure::Failure;
@@ -188,6 +188,10 @@ fn operator(
                 }
                 _ => (side, side),
             };
+            // Tests keep several numbers of 8 bytes for each unknown.
+            let unknowns = [n, height, width].iter().try_fold(32u64, |n, &side| n.checked_mul(side as u64));
+            fits_memory(unknowns, &format!("a convolution of {n} channels on images of {height} x {width}"))
+                .map_err(Failure::usage)?;
             Operator::conv(n, height, width, padding(map), weights)
         }
         Layout::Graph => {

@@ -83,8 +83,8 @@ impl Workers {
         let refused = |error: &dyn std::fmt::Display| {
             EngineError::Invalid(format!("{threads} threads could not be started: {error}"))
         };
-        if threads > MOST_THREADS {
-            return Err(refused(&format_args!("at most {MOST_THREADS} make sense")));
+        if threads > MAX_THREADS {
+            return Err(refused(&format!("at most {MAX_THREADS} can be asked for, 0 means one per core")));
         }
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.map_err(|error| refused(&error))?;
@@ -103,8 +103,8 @@ impl Workers {
     }
 }
 
-/// More threads than this are a slip of the finger.
-const MOST_THREADS: usize = 4096;
+/// More threads help nobody, and the team counts them in 15 bits.
+const MAX_THREADS: usize = 1024;
 
 impl<T> Cpu<T> {
     /// A device of `threads` threads that uses the widest instruction set, or what the environment variable `SUBDEQ_ISA`

@@ -35,6 +35,31 @@ fn weights_and_inputs_must_be_finite() {
     cpu.solve(&mut plan, 1, &y, &Solver::Picard, &stop, Start::Constant(1.0), &mut z, &mut reports).unwrap();
 }
 
+/// Weights that are refused leave a plan that takes good ones, with the bits of a plan that never saw others.
+#[test]
+fn a_failed_load_leaves_nothing_behind() {
+    let cpu = cpu();
+    let problem = contracting(plain(DENSE), 2, 1);
+    let (y, stop) = (cpu.upload(&convert::<f32>(&problem.y)).unwrap(), stopping(1e-5, 200));
+    let solved = |spoil: bool| {
+        let mut plan = cpu.plan(&plain(DENSE), 2).unwrap();
+        let (mut z, mut reports) = (cpu.zeros(26).unwrap(), vec![SampleReport::default(); 2]);
+        if spoil {
+            let mut w = cpu.zeros(169).unwrap();
+            w[168] = f32::NAN;
+            cpu.load(&mut plan, &[&w]).unwrap_err();
+        }
+        load(&cpu, &mut plan, &problem);
+        cpu.solve(&mut plan, 2, &y, &Solver::Picard, &stop, Start::Constant(1.0), &mut z, &mut reports)
+            .unwrap();
+        assert!(reports.iter().all(|report| report.converged()), "{reports:?}");
+        let mut host = vec![0.0; 26];
+        cpu.read(&z, 0, &mut host).unwrap();
+        host
+    };
+    assert_eq!(solved(true), solved(false));
+}
+
 #[test]
 fn shapes_must_fit() {
     let cpu = cpu();

@@ -3,8 +3,14 @@
 use serde::{Deserialize, Serialize};
 use subdeq_theory::certificate::{Theorem, Verdict};
 
-use super::{GraphCertificate, GraphMode, GraphModel, OutputActivation};
+use super::{GraphCertificate, GraphMode, GraphModel, GraphProblem, OutputActivation};
+use crate::train::fits_memory;
 use crate::{Error, Result};
+
+/// Most epochs: their metrics are kept in memory until a checkpoint, and nobody waits for more.
+const MAX_EPOCHS: usize = 1_000_000_000;
+/// Networks that a training holds: weights, gradient, two moments, the best.
+const NETWORKS: u64 = 5;
 
 /// How a model is trained. [`GraphConfig::new`] gives the values of the published code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +63,29 @@ impl GraphConfig {
             seed: 0,
             threads: 1,
         }
+    }
+
+    /// Refuses a network that does not fit into the memory, and a training without an end.
+    ///
+    /// # Errors
+    /// A sentence with the sizes.
+    pub fn check_sizes(&self, problem: &GraphProblem) -> Result<()> {
+        if self.epochs > MAX_EPOCHS {
+            return Err(Error::invalid(format!(
+                "a training of {} epochs has no end: at most {MAX_EPOCHS} can be asked for",
+                self.epochs
+            )));
+        }
+        let (features, nodes) = (problem.features().cols as u64, problem.nodes() as u64);
+        let hidden = self.hidden as u64;
+        let width = features.checked_add(problem.classes() as u64);
+        let weights = width.and_then(|width| width.checked_mul(hidden)?.checked_mul(4 * NETWORKS));
+        let states = nodes.checked_mul(4).and_then(|bytes| bytes.checked_mul(hidden));
+        let bytes = weights.zip(states).and_then(|(weights, states)| weights.checked_add(states));
+        fits_memory(
+            bytes,
+            &format!("a network of {features} features and {hidden} hidden units for {nodes} nodes"),
+        )
     }
 
     pub(super) fn check(&self, certificate: &GraphCertificate) -> Result<()> {

@@ -5,7 +5,11 @@ use subdeq_engine::cpu::graph::OutputActivation;
 use subdeq_engine::{GraphMap, GraphNorm};
 use subdeq_map::{Activation, Groups, Injection, Layout, Map, Overrides, PNorm};
 
+use crate::train::check_steps;
 use crate::{Error, Result};
+
+/// Most past iterates that Anderson's method may keep: each is a state of the whole graph.
+const MAX_WINDOW: usize = 100;
 
 /// How an equilibrium of a propagation is found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -154,6 +158,11 @@ impl GraphModel {
     /// Refuses what cannot be trained or solved.
     pub(super) fn check(&self) -> Result<()> {
         match self.mode {
+            GraphMode::Equilibrium { max_iterations: steps, .. } | GraphMode::Unrolled { steps } => {
+                check_steps(steps)?;
+            }
+        }
+        match self.mode {
             GraphMode::Unrolled { steps: 0 } => {
                 Err(Error::invalid("an unrolled propagation needs at least one step"))
             }
@@ -162,6 +171,14 @@ impl GraphModel {
             }
             GraphMode::Equilibrium { max_iterations: 0, .. } => {
                 Err(Error::invalid("a solve needs at least one iteration"))
+            }
+            GraphMode::Equilibrium { solver: GraphSolver::Anderson { window, ridge }, .. }
+                if !(1..=MAX_WINDOW).contains(&window) || !(ridge >= 0.0 && ridge.is_finite()) =>
+            {
+                Err(Error::invalid(format!(
+                    "Anderson's method with a window of {window} and a ridge of {ridge}: the window must lie between 1 and \
+                     {MAX_WINDOW}, the ridge must be a number from 0"
+                )))
             }
             GraphMode::Equilibrium { solver: GraphSolver::ConjugateGradient, .. }
                 if !self.map.is_linear() =>

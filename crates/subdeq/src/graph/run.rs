@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use subdeq_engine::cpu::graph::Encoder;
 
-use super::trainer::{read_encoder, write_encoder};
+use super::trainer::{encoder_arrays, read_encoder, write_encoder};
 use super::{
     BestEpoch, GraphCertificate, GraphCheckpoint, GraphClassifier, GraphConfig, GraphProblem, GraphSplit,
     GraphTrainer,
 };
-use crate::Result;
-use crate::train::{EpochMetrics, RunFolder, TensorFile, understood};
+use crate::train::{EpochMetrics, RunFolder, TensorFile, check_arrays, understood};
+use crate::{Error, Result};
 
 /// Name of the network's arrays in a `model.safetensors`.
 const WEIGHTS: &str = "weights";
@@ -49,8 +49,10 @@ pub fn train_graph_run(
     checkpoint_every: Duration,
     watch: &mut dyn FnMut(&EpochMetrics) -> ControlFlow<()>,
 ) -> Result<Option<GraphClassifier>> {
+    let _claim = folder.claim()?;
     let mut trainer = match folder.read_checkpoint::<GraphCheckpoint>()? {
-        Some(checkpoint) => GraphTrainer::resume(problem, split, config, &checkpoint)?,
+        Some(checkpoint) => GraphTrainer::resume(problem, split, config, &checkpoint)
+            .map_err(|why| folder.bad_checkpoint(&why))?,
         None => GraphTrainer::new(problem, split, config)?,
     };
     folder.keep_metrics(trainer.epochs_completed())?;
@@ -101,6 +103,11 @@ pub fn train_graph_run(
 pub fn load_graph_model(path: &Path) -> Result<(GraphClassifier, GraphNote)> {
     let file = TensorFile::<GraphNote>::read(path)?;
     let [features, hidden, classes] = file.note.shape;
+    // Nothing is made before the file has shown that it holds what its note speaks of.
+    let fault = |why: Error| Error::Invalid(format!("{}: {why}", path.display()));
+    file.note.config.model.check().map_err(fault)?;
+    check_arrays(&encoder_arrays(&[WEIGHTS], file.note.shape).map_err(fault)?, &file.tensors)
+        .map_err(fault)?;
     let mut weights = Encoder::zeros(features, hidden, classes);
     read_encoder(&file.tensors, WEIGHTS, &mut weights)?;
     Ok((GraphClassifier { model: file.note.config.model.clone(), weights }, file.note))

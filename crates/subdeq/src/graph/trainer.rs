@@ -11,7 +11,7 @@ use subdeq_engine::{Outcome, SampleReport};
 
 use super::classifier::{Passes, StepDropout, largest};
 use super::{GraphCertificate, GraphClassifier, GraphConfig, GraphEpoch, GraphProblem, GraphSplit};
-use crate::train::TensorFile;
+use crate::train::{ArraySizes, TensorFile, check_arrays};
 use crate::{Error, Result};
 
 /// Where a training stands, beside its arrays.
@@ -21,6 +21,19 @@ pub struct GraphCheckpoint {
     pub epoch: usize,
     /// The best of them so far.
     pub best: BestEpoch,
+}
+
+impl GraphCheckpoint {
+    /// Refuses a position that a training with this config cannot have come to.
+    fn check(&self, config: &GraphConfig) -> Result<()> {
+        if self.epoch > config.epochs || self.best.epoch > self.epoch {
+            return Err(Error::invalid(format!(
+                "its position (epoch {} of {}, best epoch {}) makes no sense: delete it to begin again",
+                self.epoch, config.epochs, self.best.epoch
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// The epoch with the most validation nodes right, the last one of several.
@@ -80,6 +93,8 @@ pub struct GraphTrainer<'a> {
     seconds: [f64; 2],
 }
 
+/// The networks of a checkpoint.
+const PARTS: [&str; 4] = ["weights", "first-moment", "second-moment", "best"];
 /// Names of a network's arrays in files.
 const ARRAYS: [&str; 4] = ["hidden", "hidden-bias", "output", "output-bias"];
 
@@ -91,6 +106,7 @@ impl<'a> GraphTrainer<'a> {
     pub fn new(problem: &'a GraphProblem, split: &'a GraphSplit, config: &'a GraphConfig) -> Result<Self> {
         let certificate = config.model.certify(problem.adjacency());
         config.check(&certificate)?;
+        config.check_sizes(problem)?;
         split.check(problem.nodes())?;
         let passes = Passes::new(&config.model, problem, config.hidden, config.threads)?;
         let (features, classes) = (problem.features().cols, problem.classes());
@@ -123,13 +139,16 @@ impl<'a> GraphTrainer<'a> {
         config: &'a GraphConfig,
         checkpoint: &TensorFile<GraphCheckpoint>,
     ) -> Result<Self> {
+        let shape = [problem.features().cols, config.hidden, problem.classes()];
+        check_arrays(&encoder_arrays(&PARTS, shape)?, &checkpoint.tensors)?;
+        checkpoint.note.check(config)?;
         let mut trainer = Self::new(problem, split, config)?;
         let [first, second] = &mut trainer.moments;
         for (part, encoder) in [
-            ("weights", &mut trainer.weights),
-            ("first-moment", first),
-            ("second-moment", second),
-            ("best", &mut trainer.best_weights),
+            (PARTS[0], &mut trainer.weights),
+            (PARTS[1], first),
+            (PARTS[2], second),
+            (PARTS[3], &mut trainer.best_weights),
         ] {
             read_encoder(&checkpoint.tensors, part, encoder)?;
         }
@@ -140,13 +159,9 @@ impl<'a> GraphTrainer<'a> {
     /// Everything that [`GraphTrainer::resume`] needs.
     #[must_use]
     pub fn checkpoint(&self) -> TensorFile<GraphCheckpoint> {
-        let parts = [
-            ("weights", &self.weights),
-            ("first-moment", &self.moments[0]),
-            ("second-moment", &self.moments[1]),
-            ("best", &self.best_weights),
-        ];
-        let tensors = parts.into_iter().flat_map(|(part, encoder)| write_encoder(part, encoder)).collect();
+        let encoders = [&self.weights, &self.moments[0], &self.moments[1], &self.best_weights];
+        let parts = PARTS.into_iter().zip(encoders);
+        let tensors = parts.flat_map(|(part, encoder)| write_encoder(part, encoder)).collect();
         TensorFile { note: GraphCheckpoint { epoch: self.epoch, best: self.best }, tensors }
     }
 
@@ -269,6 +284,19 @@ pub(super) fn share(count: usize, of: &[u32]) -> f64 {
 pub(super) fn write_encoder(part: &str, encoder: &Encoder<f32>) -> Vec<(String, Vec<f32>)> {
     let named = ARRAYS.iter().zip(encoder.arrays());
     named.map(|(name, array)| (format!("{part}.{name}"), array.to_rows())).collect()
+}
+
+/// Names and lengths of what [`write_encoder`] writes for a network of `[features, hidden, classes]`.
+pub(super) fn encoder_arrays(parts: &[&str], [features, hidden, classes]: [usize; 3]) -> Result<ArraySizes> {
+    let lens = || {
+        let product = |a: usize, b: usize| (a as u64).checked_mul(b as u64);
+        Some([product(features, hidden)?, hidden as u64, product(hidden, classes)?, classes as u64])
+    };
+    let lens = lens().filter(|lens| !lens.contains(&0)).ok_or_else(|| {
+        Error::invalid(format!("a network of {features} features, {hidden} units and {classes} classes"))
+    })?;
+    let named = |part| ARRAYS.iter().zip(lens).map(move |(name, len)| (format!("{part}.{name}"), len));
+    Ok(parts.iter().flat_map(named).collect())
 }
 
 /// What [`write_encoder`] wrote, into a network of the same shape.

@@ -26,8 +26,8 @@ use passes::Buffers;
 use trained::Trained;
 
 use crate::map::Architecture;
-use crate::memory::fits;
-use crate::{Adjoint, Equilibrium, Error, Init, OdeActivation, Result, Solver, Stopping, theory};
+use crate::train::check_model;
+use crate::{Adjoint, Equilibrium, Init, OdeActivation, Result, Solver, Stopping, theory};
 
 /// Updates after which a splitting's step is chosen anew.
 const STEP_PERIOD: u64 = 200;
@@ -162,8 +162,7 @@ impl<D: Network> Classifier<D> {
     /// # Errors
     /// Sizes or values that contradict each other or do not fit into the device.
     pub fn new(device: Arc<D>, spec: ClassifierSpec, rng: &mut impl Rng) -> Result<Self> {
-        spec.check()?;
-        fits(&*device, spec.parameter_count())?;
+        check_model(&spec, 1)?;
         let ClassifierSpec { height, width, channels, hidden, pool, classes, init, .. } = spec;
         let affine_shape = match pool {
             None => AffineShape::Linear { inputs: height * width * channels, outputs: hidden },
@@ -230,43 +229,6 @@ impl<D: Network> Classifier<D> {
     /// Numbers in one image.
     pub fn input_len(&self) -> usize {
         self.spec.height * self.spec.width * self.spec.channels
-    }
-}
-
-impl ClassifierSpec {
-    /// Refuses sizes that make no classifier, and ones that no machine can count.
-    fn check(&self) -> Result<()> {
-        let Self { height, width, channels, hidden, classes, .. } = *self;
-        if [height, width, channels, hidden].contains(&0) || classes < 2 {
-            return Err(Error::invalid(format!(
-                "a classifier needs inputs, hidden units and two classes: {self:?}"
-            )));
-        }
-        let pixels = (height as u128).saturating_mul(width as u128);
-        let largest = [
-            (hidden as u128).saturating_mul(hidden as u128).saturating_mul(25),
-            pixels.saturating_mul(channels as u128).saturating_mul(hidden as u128),
-            pixels.saturating_mul(hidden as u128).saturating_mul(classes as u128),
-        ];
-        if largest.into_iter().any(|numbers| numbers > (1 << 48)) {
-            return Err(Error::invalid(format!(
-                "a classifier of {hidden} hidden units, {classes} classes and images of {height} x {width} x {channels} is \
-                 larger than any memory"
-            )));
-        }
-        Ok(norm_shape(self, 1).check()?)
-    }
-
-    /// Numbers that training such a classifier keeps for its parameters, roughly: values, gradients, two moments.
-    fn parameter_count(&self) -> u64 {
-        let (hidden, classes) = (self.hidden as u64, self.classes as u64);
-        let inputs = (self.height * self.width * self.channels) as u64;
-        let features = norm_shape(self, 1).pooled_len() as u64;
-        let weights = match self.pool {
-            None => hidden * hidden + inputs * hidden,
-            Some(_) => 9 * hidden * (hidden + self.channels as u64),
-        };
-        4 * (weights + features * classes)
     }
 }
 

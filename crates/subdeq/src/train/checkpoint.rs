@@ -7,9 +7,11 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Running, replace_file};
+use super::{Running, read_regular_file, replace_file};
 use crate::{Error, Result};
 
+/// A larger file is not one of ours.
+const MAX_BYTES: u64 = 4 << 30;
 /// Key under which the note stands in the file's metadata.
 const NOTE: &str = "subdeq";
 
@@ -49,10 +51,10 @@ impl<N: Serialize + DeserializeOwned> TensorFile<N> {
     /// Reads what [`TensorFile::write`] wrote.
     ///
     /// # Errors
-    /// A file that is not there, is damaged, holds numbers that are not finite, or was written by something else.
+    /// A file that is not there or larger than 4 GB, is damaged, holds numbers that are not finite, or was written by something else.
     pub fn read(path: &Path) -> Result<Self> {
         let fault = |why: String| Error::Invalid(format!("{}: {why}", path.display()));
-        let bytes = std::fs::read(path).map_err(|why| fault(format!("cannot be read: {why}")))?;
+        let bytes = read_regular_file(path, MAX_BYTES)?;
         let damaged =
             |why: safetensors::SafeTensorError| fault(format!("is damaged or no .safetensors file: {why}"));
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Cosine;
+use super::sizes::check_model;
+use super::trainer::EVALUATION_BATCH;
+use super::{Checkpoint, Cosine};
 use crate::model::ClassifierSpec;
 use crate::{Error, Result};
 
@@ -51,12 +53,55 @@ pub struct TrainConfig {
     pub model: ClassifierSpec,
 }
 
+/// More updates, or images in an epoch, than any training makes.
+const MAX_STEPS: u64 = 1 << 62;
+/// Most epochs: the updates of a training are counted in 64 bits.
+const MAX_EPOCHS: usize = 1_000_000_000;
+
+impl DataConfig {
+    /// Refuses constants that do not fit the model or would divide by nothing.
+    fn check(&self, model: &ClassifierSpec) -> Result<()> {
+        let Self { mean, deviation, class_names, white, .. } = self;
+        if mean.len() != model.channels || deviation.len() != model.channels {
+            return Err(Error::Invalid(format!(
+                "{} means and {} deviations for images of {} channels: one each is needed",
+                mean.len(),
+                deviation.len(),
+                model.channels
+            )));
+        }
+        if mean.iter().any(|x| !x.is_finite()) || deviation.iter().any(|x| !(*x > 0.0 && x.is_finite())) {
+            return Err(Error::Invalid(format!(
+                "images cannot be standardised with means {mean:?} and deviations {deviation:?}: finite numbers are needed, \
+                 deviations above 0"
+            )));
+        }
+        if *white == 0 {
+            return Err(Error::Invalid("the pixel value that stands for 1 cannot be 0".into()));
+        }
+        if !class_names.is_empty() && class_names.len() != model.classes {
+            return Err(Error::Invalid(format!("{} names for {} classes", class_names.len(), model.classes)));
+        }
+        Ok(())
+    }
+}
+
 impl TrainConfig {
     /// Refuses what cannot be trained.
     ///
     /// # Errors
-    /// No epochs, no batch, or rates that make no sense.
+    /// No epochs, no batch, rates that make no sense, data that do not fit the model, or a model that does not fit into the
+    /// memory.
     pub fn check(&self) -> Result<()> {
+        if self.epochs > MAX_EPOCHS {
+            return Err(Error::Invalid(format!(
+                "a training of {} epochs has no end: at most {MAX_EPOCHS} can be asked for",
+                self.epochs
+            )));
+        }
+        // A batch larger than the data set is the whole set, which is not known here.
+        check_model(&self.model, self.batch.min(EVALUATION_BATCH))?;
+        self.data.check(&self.model)?;
         if self.epochs == 0 || self.batch < 2 {
             return Err(Error::Invalid(format!(
                 "a training of {} epochs with batches of {}: at least one epoch and two images per batch are needed (batch \
@@ -74,5 +119,36 @@ impl TrainConfig {
             }
         }
         Ok(())
+    }
+    /// Images in a batch of a data set of so many: all of them, if fewer than asked for are there.
+    ///
+    /// # Errors
+    /// More than fit into the memory.
+    pub fn batch_of(&self, images: usize) -> Result<usize> {
+        let batch = self.batch.min(images);
+        check_model(&self.model, batch)?;
+        Ok(batch)
+    }
+
+    /// Refuses a checkpoint that a training with this config cannot have come to.
+    pub(super) fn check_position(&self, at: &Checkpoint) -> Result<()> {
+        let Checkpoint { epoch, step, running, best, splitting_step, metrics_lines, .. } = at;
+        // No training counts so far; sums with them stay in range.
+        let counts = [*step, at.batches as u64, running.samples as u64, running.correct as u64];
+        let uncounted = counts.iter().chain([&(running.converged as u64)]).any(|&n| n > MAX_STEPS);
+        let best_epoch = best.map_or(0, |(_, epoch)| epoch);
+        if *epoch > self.epochs || *metrics_lines != *epoch || best_epoch > *epoch || uncounted {
+            return Err(Error::Invalid(format!(
+                "its position (epoch {epoch} of {}, step {step}, {metrics_lines} lines of metrics, best epoch {best_epoch}) \
+                 makes no sense: delete it to begin again",
+                self.epochs
+            )));
+        }
+        match splitting_step {
+            Some(step) if !(*step > 0.0 && step.is_finite()) => {
+                Err(Error::Invalid(format!("the step of its splitting is {step}, not above 0")))
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -12,9 +12,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use subdeq_engine::Network;
 
 use super::evaluator::{EvaluationPlan, evaluate_in_full};
-use super::{Evaluation, Images, RunFolder, Selected, TensorFile, TrainConfig, Trainer, Watch, restore};
+use super::{
+    Evaluation, Images, RunFolder, Selected, TensorFile, TrainConfig, Trainer, Watch, check_arrays,
+    model_arrays, restore,
+};
 use crate::model::Classifier;
-use crate::{Certificate, Result};
+use crate::{Certificate, Error, Result};
 
 /// The three parts of a data set.
 #[derive(Clone, Debug)]
@@ -66,7 +69,7 @@ pub(crate) fn understood<'de, D: Deserializer<'de>, C: DeserializeOwned>(
 /// `evaluation.json`. Returns `None` if the watcher asked for a stop; the run can then be continued.
 ///
 /// # Errors
-/// A training that diverges, data that do not fit, a folder that cannot be written.
+/// A training that diverges, data that do not fit, a folder that cannot be written or that another process trains in.
 pub fn train_run<D: Network<Elem = f32>>(
     device: &Arc<D>,
     folder: &RunFolder,
@@ -75,6 +78,7 @@ pub fn train_run<D: Network<Elem = f32>>(
     options: &RunOptions,
     watch: Watch<'_>,
 ) -> Result<Option<Evaluation>> {
+    let _claim = folder.claim()?;
     let trainer = Trainer::new(device.clone(), folder.clone(), config.clone())?;
     let mut trainer = trainer.checkpoint_every(options.checkpoint_every);
     if trainer.run(&data.train, &data.validation, watch)? == ControlFlow::Break(()) {
@@ -106,6 +110,10 @@ pub fn load_model<D: Network<Elem = f32>>(
     path: &Path,
 ) -> Result<(Classifier<D>, ModelNote)> {
     let TensorFile { mut note, tensors } = TensorFile::<ModelNote>::read(path)?;
+    // Nothing is made before the file has shown that it holds what its note speaks of.
+    let fault = |why: Error| Error::Invalid(format!("{}: {why}", path.display()));
+    note.config.check().map_err(fault)?;
+    check_arrays(&model_arrays(&note.config.model).map_err(fault)?, &tensors).map_err(fault)?;
     let mut model = build(device, &note.config, &tensors)?;
     if let Some(layer) = model.equilibrium() {
         // Only what holds for the very equation, weights and inputs of this model is taken over.

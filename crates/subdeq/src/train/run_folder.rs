@@ -1,19 +1,32 @@
 //! The folder of a run.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{EpochMetrics, TensorFile, TrainConfig, replace_file};
+use super::regular_file::read_regular_text;
+use super::{EpochMetrics, TensorFile, TrainConfig, read_regular_file, replace_file};
 use crate::{Error, Result};
+
+/// A config of more bytes is not one.
+const MAX_CONFIG: u64 = 16 << 20;
+/// Nor are metrics or evaluations.
+const MAX_METRICS: u64 = 1 << 30;
 
 /// Paths and files of one run.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
+}
+
+/// The sole right to train in a folder.
+#[derive(Debug)]
+pub struct Claim {
+    /// Locked while it is open.
+    _folder: Option<File>,
 }
 
 impl RunFolder {
@@ -23,16 +36,17 @@ impl RunFolder {
     /// A folder that holds another run already, or cannot be written.
     pub fn create(path: &Path, config: &impl Serialize) -> Result<Self> {
         let run = Self { path: path.to_owned() };
+        let unwritable = |why: &dyn std::fmt::Display| {
+            Error::Invalid(format!("the run folder {} cannot be written: {why}", path.display()))
+        };
+        fs::create_dir_all(path).map_err(|why| unwritable(&why))?;
+        let _claim = run.claim()?;
         if run.config_path().exists() {
             return Err(Error::Invalid(format!(
                 "{} holds a run already: continue it with --resume, or choose another --out",
                 path.display()
             )));
         }
-        let unwritable = |why: &dyn std::fmt::Display| {
-            Error::Invalid(format!("the run folder {} cannot be written: {why}", path.display()))
-        };
-        fs::create_dir_all(path).map_err(|why| unwritable(&why))?;
         let text = toml::to_string_pretty(config).map_err(|why| unwritable(&why))?;
         replace_file(&run.config_path(), |out| out.write_all(text.as_bytes()))
             .map_err(|why| unwritable(&why))?;
@@ -67,6 +81,24 @@ impl RunFolder {
         let config: TrainConfig = read_toml(path)?;
         config.check()?;
         Ok(config)
+    }
+
+    /// Keeps other processes from training in the folder for as long as the claim lives; the system ends it with the
+    /// process, however that ends. Reading needs no claim.
+    ///
+    /// # Errors
+    /// Another process has it.
+    pub fn claim(&self) -> Result<Claim> {
+        // Where folders cannot be locked (some network disks), two processes are the user's affair.
+        let Ok(folder) = File::open(&self.path) else { return Ok(Claim { _folder: None }) };
+        match folder.try_lock() {
+            Ok(()) => Ok(Claim { _folder: Some(folder) }),
+            Err(TryLockError::WouldBlock) => Err(Error::Invalid(format!(
+                "another process trains in {}: wait until it has ended, or choose another --out",
+                self.path.display()
+            ))),
+            Err(TryLockError::Error(_)) => Ok(Claim { _folder: None }),
+        }
     }
 
     /// The folder.
@@ -115,6 +147,11 @@ impl RunFolder {
         TensorFile::read(&self.checkpoint_path()).map(Some)
     }
 
+    /// What is wrong with the checkpoint, with its name.
+    pub(crate) fn bad_checkpoint(&self, why: &Error) -> Error {
+        Error::Invalid(format!("{}: {why}", self.checkpoint_path().display()))
+    }
+
     /// Appends the metrics of an epoch.
     ///
     /// # Errors
@@ -149,8 +186,7 @@ impl RunFolder {
         if !path.exists() {
             return Ok(Vec::new());
         }
-        let text = fs::read_to_string(&path)
-            .map_err(|why| Error::Invalid(format!("{} cannot be read: {why}", path.display())))?;
+        let text = read_regular_text(&path, MAX_METRICS)?;
         Ok(text.lines().map_while(|line| serde_json::from_str(line).ok()).collect())
     }
 
@@ -162,11 +198,10 @@ impl RunFolder {
         let path = self.metrics_path();
         let fault =
             |why: std::io::Error| Error::Invalid(format!("{} cannot be written: {why}", path.display()));
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(why) => return Err(fault(why)),
-        };
+        if !path.exists() {
+            return Ok(());
+        }
+        let text = read_regular_text(&path, MAX_METRICS)?;
         let kept: String = text.split_inclusive('\n').take(lines).collect();
         if kept == text {
             return Ok(());
@@ -191,18 +226,16 @@ impl RunFolder {
     /// A file that cannot be understood.
     pub fn read_json<V: DeserializeOwned>(&self, name: &str) -> Result<Option<V>> {
         let path = self.path.join(name);
-        match fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text)
-                .map(Some)
-                .map_err(|why| Error::Invalid(format!("{}: {why}", path.display()))),
-            Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(why) => Err(Error::Invalid(format!("{} cannot be read: {why}", path.display()))),
+        if !path.exists() {
+            return Ok(None);
         }
+        serde_json::from_slice(&read_regular_file(&path, MAX_METRICS)?)
+            .map(Some)
+            .map_err(|why| Error::Invalid(format!("{}: {why}", path.display())))
     }
 }
 
 fn read_toml<C: DeserializeOwned>(path: &Path) -> Result<C> {
-    let text = fs::read_to_string(path)
-        .map_err(|why| Error::Invalid(format!("{} cannot be read: {why}", path.display())))?;
+    let text = read_regular_text(path, MAX_CONFIG)?;
     toml::from_str(&text).map_err(|why| Error::Invalid(format!("{}: {why}", path.display())))
 }

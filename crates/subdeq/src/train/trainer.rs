@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use subdeq_engine::network::Adam;
 use subdeq_engine::{Images, MIRRORED, Network, Picks, Summary};
 
-use super::{Checkpoint, RunFolder, RunOptions, TensorFile, TrainConfig};
+use super::{
+    Checkpoint, RunFolder, RunOptions, TensorFile, TrainConfig, check_arrays, model_arrays, state_arrays,
+};
 use crate::model::{Batch, Classifier};
 use crate::{Error, Result};
 
@@ -162,24 +164,31 @@ impl<D: Network<Elem = f32>> Trainer<D> {
     /// A model that cannot be built or a checkpoint that does not fit it.
     pub fn new(device: Arc<D>, folder: RunFolder, config: TrainConfig) -> Result<Self> {
         config.check()?;
-        let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
-        let mut model = Classifier::new(device, config.model.clone(), &mut rng)?;
-        let file = folder.read_checkpoint()?;
         let (mut at, mut best, mut states) = (Checkpoint::default(), Vec::new(), None);
-        if let Some(file) = file {
-            let mut state = Vec::new();
-            for (name, data) in file.tensors {
+        let mut state = Vec::new();
+        if let Some(TensorFile { note, tensors }) = folder.read_checkpoint()? {
+            let fault = |why| folder.bad_checkpoint(&why);
+            config.check_position(&note).map_err(fault)?;
+            for (name, data) in tensors {
                 match name.strip_prefix(BEST) {
                     Some(name) => best.push((name.to_owned(), data)),
                     None if name == STATES => {
-                        let (array, len) = (model.device().upload(&data)?, data.len());
+                        let (array, len) = (device.upload(&data)?, data.len());
                         states = Some(WarmStates { array, len });
                     }
                     None => state.push((name, data)),
                 }
             }
+            check_arrays(&state_arrays(&config.model)?, &state).map_err(fault)?;
+            if note.best.is_some() {
+                check_arrays(&model_arrays(&config.model)?, &best).map_err(fault)?;
+            }
+            at = note;
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
+        let mut model = Classifier::new(device, config.model.clone(), &mut rng)?;
+        if !state.is_empty() {
             model.set_state(&state)?;
-            at = file.note;
             if let Some(layer) = model.equilibrium() {
                 layer.set_step(at.splitting_step);
             }
@@ -261,6 +270,7 @@ impl<D: Network<Elem = f32>> Trainer<D> {
                 validation.len()
             )));
         }
+        self.config.batch = self.config.batch_of(train.len())?;
         self.make_states(train.len())?;
         let (device, classes) = (self.model.device().clone(), self.config.model.classes);
         let images = OnDevice {

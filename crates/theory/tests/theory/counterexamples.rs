@@ -82,6 +82,12 @@ fn e2_normalised_signed_weights_have_three_fixed_points() {
             );
             assert!(!Certifier::new().certify(&map(p), &w, &sample(&[0.0; 2])).unwrap().verdict.is_proven());
         }
+        // Whoever proves nothing at all would pass the above: far below the threshold there is one fixed point, and a proof.
+        let w = balanced(0.05 * c);
+        assert!(
+            Certifier::new().certify(&map(p), &w, &sample(&[0.0; 2])).unwrap().verdict.is_proven(),
+            "{p:?}"
+        );
     }
 }
 
@@ -105,7 +111,14 @@ fn e3_and_e5_twice_the_degree_is_needed_beyond_hilberts_metric() {
     assert!((ratio - 1.799_995).abs() < 1e-4, "{ratio}");
     // The same shape within the software's reach: interacting groups and degree 0.80485 need 2c < 1, which fails.
     let degree = Nonlinearity::shifted(Activation::Tanh, 0.05).degree(Domain::Nonnegative).unwrap();
-    assert!(degree.bound() > 0.5);
+    assert!((degree.bound() - 0.804_85).abs() < 1e-5, "{}", degree.bound());
+    let verdict = |shift: f64| {
+        let map = normalised(tanh(shift), PNorm::Inf, Groups::Blocks { size: 2 });
+        let w = Operator::dense(4, (0..16).map(|i| 0.1 + 0.05 * f64::from(i % 5)).collect()).unwrap();
+        Certifier::new().certify(&map, &w, &Scope::NonnegativeInputs).unwrap().verdict
+    };
+    assert!(!verdict(0.05).is_proven(), "twice the degree is above one");
+    assert!(verdict(1.2).is_proven(), "twice the degree is below one");
 }
 
 #[test]

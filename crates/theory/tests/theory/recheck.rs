@@ -92,6 +92,38 @@ fn assert_honest(certificate: &Certificate, weights: &Operator) {
     }
 }
 
+/// The closing tests do find something, so that there is something to re-check.
+#[test]
+fn every_closing_test_closes_some_layer() {
+    use Theorem::*;
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let map = Map::single(Activation::Tanh, 1.2).unwrap();
+    let layers: Vec<(Operator, Vec<f64>)> = (0..12)
+        .map(|k| {
+            let w = Operator::dense(4, gaussian(4, 0.2 + 0.1 * f64::from(k), &mut rng)).unwrap();
+            (w, (0..4).map(|_| rng.random_range(0.0..2.0)).collect())
+        })
+        .collect();
+    let mut certifier = Certifier::new();
+    for theorem in [
+        WeightedSup,
+        WeightedTwoNorm,
+        DiagonalStability,
+        SlopeInterval,
+        LogJacobian,
+        SecantWeightedSup,
+        SecantTwoNorm,
+        SecantDiagonalStability,
+    ] {
+        let mut closed = 0;
+        for (w, y) in &layers {
+            let (scope, domain) = (Scope::Sample { y: y.clone() }, Domain::Propagated { steps: 50 });
+            closed += usize::from(certifier.close(&map, w, &scope, domain, theorem).unwrap().is_some());
+        }
+        assert!(closed >= 3, "{theorem:?} closes {closed} of {} layers", layers.len());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 

@@ -120,6 +120,7 @@ pub fn run(args: &Args, given: Option<GraphRunConfig>) -> Result<ExitCode, Failu
             (graph, config)
         }
     };
+    first.training.check_sizes(&graph.problem).map_err(Failure::usage)?;
     let seed = first.training.seed;
     let base = args.out.clone().unwrap_or_else(|| new_folder(&first));
     let mut finished = Vec::new();

@@ -1,7 +1,7 @@
 //! What the program prints about drawn systems, attacked with the exact evaluator: what `certify` and `solve` call proven has one solution
 //! among the states that the sentence names, from many starts; what they do not cover they do not call proven.
 //!
-//! A large attack: `SUBDEQ_ATTACK_RUNS=2000 SUBDEQ_ATTACK_ROWS=500 cargo test --release -p subdeq-cli --test attack_program`.
+//! A large attack: `SUBDEQ_ATTACK_RUNS=2000 SUBDEQ_ATTACK_ROWS=500 cargo test --release -p subdeq-cli --test program attack`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,11 +1,9 @@
 //! What a layer promises: certificates that are never wrong, bounds that are never exceeded, bits that do not depend on
 //! the batch, and errors that say what to do.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{builder, built, cpu, describe, injections, maps, rng};
+use crate::common::{builder, built, cpu, describe, injections, maps, random, rng};
 use rand::Rng;
 use subdeq::map::{Architecture, MonDeq, Monotone, PowerRatio, Rational, SplitSign, SubDeq};
 use subdeq::subdeq_engine::Equilibria;
@@ -42,7 +40,7 @@ fn certified_stopping_without_a_certificate_is_an_error_that_says_so() {
         .stopping(Stopping::certified(1e-4))
         .build_on(cpu::<f32>(), &mut rng(0))
         .unwrap();
-    let wild: Vec<f32> = common::random(400, 1).iter().map(|&x| 5.0 * x as f32).collect();
+    let wild: Vec<f32> = random(400, 1).iter().map(|&x| 5.0 * x as f32).collect();
     layer.set_parameter(0, &wild).unwrap();
     let error = layer.solve(&[0.0; 20]).unwrap_err();
     assert!(matches!(error, Error::NoCertificate { .. }), "{error}");
@@ -293,8 +291,31 @@ fn a_promise_ends_where_its_inputs_end() {
         .build_on(cpu::<f64>(), &mut rng(0))
         .unwrap();
     assert_eq!(monotone.scope(), Scope::AllInputs);
-    let z = monotone.solve(&y).unwrap().z;
-    assert!(monotone.error_bounds(&y, &z).unwrap().iter().all(Option::is_some));
+    let mut monotone_exactly = |y: &[f64]| {
+        let mut z = vec![0.0; y.len()];
+        for _ in 0..100_000 {
+            let image = monotone.apply(y, &z).unwrap();
+            z.iter_mut().zip(&image).for_each(|(z, f)| *z += 0.1 * (f - *z));
+        }
+        z
+    };
+    let exact = monotone_exactly(&y);
+    let off: Vec<f64> = exact.iter().enumerate().map(|(i, z)| z + [0.1, -0.03, 0.0, 0.02][i]).collect();
+    let bounds = monotone.error_bounds(&y, &off).unwrap();
+    for (sample, bound) in bounds.iter().enumerate() {
+        let bound = bound.expect("a bound for every input");
+        let moved = off[2 * sample..][..2].iter().zip(&exact[2 * sample..]).map(|(a, b)| (a - b).abs());
+        let distance = match bound.metric {
+            BoundMetric::TwoNorm => moved.map(|d| d * d).sum::<f64>().sqrt(),
+            BoundMetric::Sup => moved.fold(0.0, f64::max),
+            BoundMetric::Thompson => panic!("a monotone map has states of any sign"),
+        };
+        // It holds, and says something: the margin is what it may be loose by.
+        assert!(
+            (distance..1000.0 * distance).contains(&bound.value),
+            "{bound:?} for a distance of {distance}"
+        );
+    }
 }
 
 #[test]
@@ -319,8 +340,17 @@ fn a_solve_that_fails_says_so() {
         .stopping(Stopping::relative(1e-12))
         .build_on(cpu::<f32>(), &mut rng(0))
         .unwrap();
-    let outcome = layer.solve(&[0.1; 3]).unwrap().samples[0].outcome;
-    assert_ne!(outcome, Outcome::NotFinite, "a tolerance below what f32 can reach");
+    // A tolerance below what f32 can reach: the residual either becomes exactly zero or stops falling, which is said.
+    let solution = layer.solve(&[0.1; 3]).unwrap();
+    let sample = &solution.samples[0];
+    let image = layer.apply(&[0.1; 3], &solution.z).unwrap();
+    let settled = image.iter().zip(&solution.z).all(|(f, z)| (f - z).abs() <= 4.0 * f32::EPSILON * z.abs());
+    assert!(settled, "{sample:?}: {image:?} and {:?}", solution.z);
+    assert!(
+        matches!(sample.outcome, Outcome::Stagnated) || image == solution.z,
+        "{sample:?} is called solved to 1e-12 at {image:?} and {:?}",
+        solution.z
+    );
 }
 
 #[test]
@@ -350,8 +380,16 @@ fn bad_values_are_refused_with_a_reason() {
         error(&mut layer, &[0.0, 0.0, 0.0, 0.0, 0.0, f32::NAN, 0.0, 0.0])
             .contains("entry 1 of the injection of sample 1 is NaN")
     );
+    let good = layer.solve(&[0.3; 4]).unwrap().z;
+    let weights = layer.weights().unwrap().to_vec();
+    let mut free = vec![0.0f32; 16];
+    subdeq::Device::read(&**layer.device(), &layer.parameters()[0].value, 0, &mut free).unwrap();
     layer.set_parameter(0, &[f32::INFINITY; 16]).unwrap();
     assert!(error(&mut layer, &[0.0; 4]).contains("entry 0 of the parameter `weight`"));
+    // A failed load leaves nothing behind.
+    layer.set_parameter(0, &free).unwrap();
+    assert_eq!(layer.solve(&[0.3; 4]).unwrap().z, good);
+    assert_eq!(layer.weights().unwrap(), weights);
     assert!(layer.set_parameter(0, &[0.0; 3]).is_err());
     assert!(layer.set_parameter(1, &[0.0; 16]).is_err());
     let unknown = Architecture::named("subdeq-sine", Layout::Dense).unwrap_err().to_string();

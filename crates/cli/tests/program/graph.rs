@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::killed::completed;
+
 fn subdeq(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_subdeq")).args(arguments).output().unwrap()
 }
@@ -83,11 +85,14 @@ fn a_killed_run_continues_to_the_same_bits() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!cut.join("model.safetensors").exists());
+    let kept = completed(&cut);
+    assert!(kept.len() >= 19, "{}", kept.len());
     assert!(train(&cut, &["--resume"]).status().unwrap().success());
     for file in ["model.safetensors", "checkpoint.safetensors", "evaluation.json"] {
         assert_eq!(fs::read(cut.join(file)).unwrap(), fs::read(whole.join(file)).unwrap(), "{file}");
     }
     assert_eq!(epochs(), 1500);
+    assert!(completed(&cut).starts_with(&kept), "epochs were trained again");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Kills per case; `SUBDEQ_KILLS=120 cargo test --release -p subdeq-cli --test killed` is the stress test.
+/// Kills per case; `SUBDEQ_KILLS=120 cargo test --release -p subdeq-cli --test program killed` is the stress test.
 fn kills() -> usize {
     std::env::var("SUBDEQ_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
 }
@@ -23,6 +23,19 @@ fn train(folder: &Path, out: &str, threads: &str, options: &[&str]) -> Command {
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     command
+}
+
+/// The lines of metrics that the checkpoint of a run counts as completed, with their times: an epoch that is trained again
+/// takes another time.
+pub fn completed(run: &Path) -> Vec<String> {
+    let Ok(bytes) = std::fs::read(run.join("checkpoint.safetensors")) else { return Vec::new() };
+    let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
+    let header: serde_json::Value =
+        serde_json::from_slice(&rest[..u64::from_le_bytes(*length) as usize]).unwrap();
+    let note = header["__metadata__"]["subdeq"].as_str().unwrap();
+    let note: serde_json::Value = serde_json::from_str(note).unwrap();
+    let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
+    text.lines().take(note["epoch"].as_u64().unwrap() as usize).map(str::to_owned).collect()
 }
 
 /// The metrics without the times.
@@ -46,6 +59,7 @@ fn survives(options: &[&str], seed: u64) {
     let often = [options, &["--checkpoint-seconds", "0"]].concat();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let (mut killed, mut ended) = (0, 0);
+    let mut kept: Vec<String> = Vec::new();
     while killed < kills() {
         let mut child = train(path, "killed", "1", &often).spawn().unwrap();
         sleep(Duration::from_micros(rng.next_u64() % 400_000));
@@ -54,7 +68,9 @@ fn survives(options: &[&str], seed: u64) {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             // It came to its end before the kill: compare, and begin again.
             compare(path);
+            assert!(completed(&path.join("killed")).starts_with(&kept), "epochs were trained again");
             std::fs::remove_dir_all(path.join("killed")).unwrap();
+            kept.clear();
             ended += 1;
             assert!(ended < 10 * (1 + killed), "{ended} runs ended before a kill");
             continue;
@@ -62,10 +78,14 @@ fn survives(options: &[&str], seed: u64) {
         child.kill().unwrap();
         child.wait().unwrap();
         killed += 1;
+        let now = completed(&path.join("killed"));
+        assert!(now.starts_with(&kept), "epochs were trained again: {kept:?} became {now:?}");
+        kept = now;
     }
     let last = train(path, "killed", "1", &often).output().unwrap();
     assert!(last.status.success(), "{}", String::from_utf8_lossy(&last.stderr));
     compare(path);
+    assert!(completed(&path.join("killed")).starts_with(&kept), "epochs were trained again");
     println!("{options:?}: {killed} kills, {} runs compared", ended + 1);
 }
 
@@ -85,4 +105,36 @@ fn a_monotone_model_with_a_chosen_step() {
 #[test]
 fn a_subhomogeneous_model_with_warm_starts() {
     survives(&["--model", "split-sign", "--warm-start"], 2);
+}
+
+/// What was trained before a kill is not trained again; and while one process trains, no other does.
+#[test]
+fn a_continued_run_keeps_its_epochs_and_a_folder_has_one_trainer() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let train = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_subdeq"));
+        let usual = ["train", "--resume", "--quiet", "--certify", "0", "--epochs", "60", "--out", "run"];
+        command.args(usual).args(more).current_dir(folder.path());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let mut child = train(&["--checkpoint-seconds", "0"]).spawn().unwrap();
+    while completed(&run).len() < 3 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it could be killed");
+        sleep(Duration::from_millis(1));
+    }
+    let second = train(&[]).output().unwrap();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(said.contains("another process trains in run"), "{said}");
+    assert!(child.try_wait().unwrap().is_none(), "the first one goes on");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let kept = completed(&run);
+    assert!((3..60).contains(&kept.len()), "{}", kept.len());
+    let last = train(&[]).output().unwrap();
+    assert!(last.status.success(), "{}", String::from_utf8_lossy(&last.stderr));
+    let now = completed(&run);
+    assert!(now.len() == 60 && now.starts_with(&kept), "epochs were trained again");
 }

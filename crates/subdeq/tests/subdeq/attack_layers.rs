@@ -1,6 +1,6 @@
 //! A small attack on what layers claim; the large one is the example `attack_layers`.
 
-#[path = "../examples/attack_layers/layers.rs"]
+#[path = "../../examples/attack_layers/layers.rs"]
 mod layers;
 
 #[test]

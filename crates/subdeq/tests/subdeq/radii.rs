@@ -1,8 +1,6 @@
 //! Certified radii are attacked: within a radius no image may be given another class.
 
-mod common;
-
-use common::{cpu, random};
+use crate::common::{cpu, random, rng};
 use subdeq::map::Architecture;
 use subdeq::model::{Classifier, ClassifierSpec, Core};
 use subdeq::{Adjoint, Cpu, Init, Layout, PeacemanRachford, Solver, Stopping};
@@ -44,7 +42,7 @@ fn trained(name: &str, layout: Layout) -> Model {
         },
         init: Init::Release,
     };
-    let mut model = Model::new(cpu(), spec, &mut common::rng(3)).unwrap();
+    let mut model = Model::new(cpu(), spec, &mut rng(3)).unwrap();
     let (x, labels) = images();
     for step in 1..=TRAINING_STEPS {
         model.train_step(&x, &labels, &Adam::new(1e-2, 0.0, step)).unwrap();

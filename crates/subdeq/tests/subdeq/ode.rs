@@ -1,8 +1,6 @@
 //! Neural ODE layers against closed forms and finite differences.
 
-mod common;
-
-use common::{cpu, random, rng};
+use crate::common::{cpu, random, rng};
 use subdeq::{Device, Init, NeuralOde, OdeActivation, Operator, Padding};
 
 const OPERATORS: [Operator; 2] = [

@@ -80,7 +80,9 @@ fn certificates_of_older_programs_are_made_anew() {
     let stored = found.into_iter().find(|config| name(config) == "split-sign").unwrap();
     let config: TrainConfig = serde_json::from_value(stored.clone()).unwrap();
     let rng = &mut rand_chacha::ChaCha8Rng::seed_from_u64(0);
-    let tensors = Classifier::new(device.clone(), config.model, rng).unwrap().state().unwrap();
+    let mut tensors = Classifier::new(device.clone(), config.model, rng).unwrap().state().unwrap();
+    // A model file is without the optimiser's moments.
+    tensors.retain(|(name, _)| !(name.ends_with(".mean") || name.ends_with(".square")));
     let old = json!({
         "map": {
             "name": "split-sign", "form": "split-sign", "activation": "Softsign", "shift": 1.2, "power": 1.0,

@@ -1,8 +1,6 @@
 //! Every map x solver x {dense, convolution} in `f32` against a long plain iteration in `f64`.
 
-mod common;
-
-use common::{builder, cpu, describe, injections, maps, rng};
+use crate::common::{builder, cpu, describe, injections, maps, rng};
 use subdeq::map::Architecture;
 use subdeq::{
     Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver, Stopping,
@@ -29,6 +27,7 @@ fn reference(map: &Architecture, layout: Layout, y: &[f64], weights: &[Vec<f32>]
 }
 
 fn matrix(layout: Layout) {
+    let (mut tried, mut settled) = (0, 0);
     for map in maps(layout) {
         let mut solvers: Vec<Solver> = vec![Anderson::default().into(), Broyden::default().into()];
         if map.is_monotone() {
@@ -68,8 +67,12 @@ fn matrix(layout: Layout) {
             let solution = layer.solve(&single).unwrap();
             // Anderson's safeguard is a Picard step, which a monotone map need not converge under.
             let splitting = matches!(solver, Solver::PeacemanRachford(_) | Solver::ForwardBackward(_));
-            if map.is_monotone() && !splitting && !solution.converged() {
-                continue;
+            if map.is_monotone() && !splitting {
+                tried += 1;
+                if !solution.converged() {
+                    continue;
+                }
+                settled += 1;
             }
             assert!(solution.converged(), "{what}: {:?}", solution.samples);
             let error = solution
@@ -87,6 +90,11 @@ fn matrix(layout: Layout) {
             );
         }
     }
+    println!("{layout:?}: {settled} of {tried} solves of monotone maps without a splitting converged");
+    assert!(
+        settled * 10 >= tried * 9,
+        "{layout:?}: only {settled} of {tried} solves of monotone maps converged"
+    );
 }
 
 #[test]
@@ -97,4 +105,40 @@ fn dense() {
 #[test]
 fn conv() {
     matrix(Layout::Conv);
+}
+
+/// Where a solve starts does not decide where it ends: from a state nearby, from the answer of another input, from the usual
+/// start.
+#[test]
+fn warm_and_cold_starts_end_in_the_same_place() {
+    for layout in [Layout::Dense, Layout::Conv] {
+        for map in maps(layout) {
+            let what = describe(&map, layout);
+            let solver: Solver =
+                if map.is_monotone() { PeacemanRachford::default().into() } else { Picard.into() };
+            let mut layer: Equilibrium<Cpu<f64>> = builder(layout)
+                .map(map.clone())
+                .solver(solver)
+                .stopping(Stopping::relative(1e-12).max_iterations(20_000))
+                .build_on(cpu(), &mut rng(7))
+                .unwrap();
+            let len = layer.map().injection_len();
+            let (y, other) = (injections(len, 3), injections(len, 4));
+            let cold = layer.solve(&y).unwrap().require_converged().unwrap().z;
+            let elsewhere = layer.solve(&other).unwrap().require_converged().unwrap().z;
+            let size = cold.iter().map(|z| z.abs()).fold(0.0, f64::max);
+            assert!(elsewhere.iter().zip(&cold).any(|(a, b)| (a - b).abs() > 1e-3 * size), "{what}");
+            let device_y = subdeq::Device::upload(&**layer.device(), &y).unwrap();
+            let nearby: Vec<f64> = cold.iter().map(|z| z * 1.01).collect();
+            for start in [&nearby, &elsewhere] {
+                let warm = layer.solve_from(&y, Some(start)).unwrap().require_converged().unwrap().z;
+                layer.set_states(2, start).unwrap();
+                layer.forward_warm(2, &device_y).unwrap();
+                for found in [warm, layer.read_states().unwrap()] {
+                    let error = found.iter().zip(&cold).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                    assert!(error <= 1e-8 * size, "{what}: off by {error:e} of {size:e}");
+                }
+            }
+        }
+    }
 }

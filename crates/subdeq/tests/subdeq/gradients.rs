@@ -1,9 +1,7 @@
 //! Every map x adjoint x {dense, convolution}: gradients for the parameters and the injection against central
 //! differences in `f64`.
 
-mod common;
-
-use common::{builder, cpu, describe, injections, maps, random, rng};
+use crate::common::{builder, cpu, describe, injections, maps, random, rng};
 use subdeq::map::Architecture;
 use subdeq::{
     Adjoint, Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver,
@@ -175,4 +173,49 @@ fn phantom_dense() {
 fn phantom_conv() {
     phantom(Layout::Conv, 1);
     phantom(Layout::Conv, 3);
+}
+
+/// Gradients in `f32` are those in `f64`, of every form.
+fn in_single_precision(layout: Layout) {
+    matrix(layout, |map, y, v, what| {
+        let solver: Solver =
+            if map.is_monotone() { PeacemanRachford::default().into() } else { Picard.into() };
+        let stopping = Stopping::relative(1e-6).max_iterations(20_000);
+        let mut single: Equilibrium<Cpu<f32>> = builder(layout)
+            .map(map.clone())
+            .solver(solver)
+            .stopping(stopping)
+            .adjoint(Adjoint::Implicit { solver, stopping })
+            .build_on(cpu(), &mut rng(7))
+            .unwrap();
+        let stopping = Stopping::absolute(1e-12).max_iterations(20_000);
+        let mut double = layer(map, layout, Adjoint::Implicit { solver, stopping });
+        for k in 0..single.parameters().len() {
+            let mut value = vec![0.0f32; single.parameters()[k].len];
+            subdeq::Device::read(&**single.device(), &single.parameters()[k].value, 0, &mut value).unwrap();
+            double.set_parameter(k, &value.iter().map(|&x| f64::from(x)).collect::<Vec<_>>()).unwrap();
+        }
+        let narrow = |x: &[f64]| x.iter().map(|&x| x as f32).collect::<Vec<_>>();
+        let widen = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+        let (y, v) = (narrow(y), narrow(v));
+        let (gy, parameters) = single.gradients(&y, &v).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let (expected_gy, expected) = double.gradients(&widen(&y), &widen(&v)).unwrap();
+        let pairs = parameters.iter().zip(&expected).chain([(&gy, &expected_gy)]);
+        for (k, (found, expected)) in pairs.enumerate() {
+            let size = dot(expected, expected).sqrt();
+            let off: Vec<f64> = found.iter().zip(expected).map(|(f, e)| f64::from(*f) - e).collect();
+            let error = dot(&off, &off).sqrt();
+            assert!(size > 0.0 && error <= 1e-4 * size, "{what}: array {k} is off by {error:e} of {size:e}");
+        }
+    });
+}
+
+#[test]
+fn in_single_precision_dense() {
+    in_single_precision(Layout::Dense);
+}
+
+#[test]
+fn in_single_precision_conv() {
+    in_single_precision(Layout::Conv);
 }

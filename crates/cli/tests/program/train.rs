@@ -181,15 +181,19 @@ fn images_of_ones_own_are_classified() {
 #[test]
 fn output_can_be_cut_short() {
     let folder = tempfile::tempdir().unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_subdeq"))
+    // Whoever should read is gone before the first byte is written.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let told = Command::new(env!("CARGO_BIN_EXE_subdeq"))
         .args(["data", "show", "digits"])
         .current_dir(folder.path())
-        .stdout(std::process::Stdio::piped())
+        .stdout(writer)
         .stderr(std::process::Stdio::piped())
         .spawn()
+        .unwrap()
+        .wait_with_output()
         .unwrap();
-    drop(child.stdout.take());
-    let told = child.wait_with_output().unwrap();
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
     assert_eq!(text(&told.stderr), "");
 }
 

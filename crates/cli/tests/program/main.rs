@@ -1,0 +1,12 @@
+//! The program as people call it. One test binary: each more would link the program's libraries again.
+
+mod attack;
+mod certify;
+mod degree;
+mod graph;
+mod killed;
+mod lying;
+mod report;
+mod reproduce;
+mod solve;
+mod train;

@@ -1,0 +1,20 @@
+//! The library from outside. One test binary: each more would link everything again.
+
+mod attack_layers;
+mod classifier;
+mod common;
+mod configs;
+mod fixed_points;
+#[cfg(target_os = "linux")]
+mod fuzz_model_files;
+mod gradients;
+mod ode;
+mod promises;
+mod radii;
+
+#[cfg(target_os = "linux")]
+#[path = "../../../data/fuzz/limited.rs"]
+mod limited;
+#[cfg(target_os = "linux")]
+#[path = "../../fuzz/model_files.rs"]
+mod model_files;
