@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use subdeq_map::Parametrisation;
 
-use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows};
+use crate::network::{Adam, ConvShape, Csr, LinearShape, NormPoolShape, NormState, Rows};
 use crate::{
-    Activation, DataSets, Device, EngineError, Equilibria, Images, Integrate, Layers, Map, OdeReport,
-    OdeTolerance, Operator, Order, Parametrise, Pass, Picks, Result, SampleReport, Solver, Spectra, Start,
+    Activation, CustomMap, CustomMaps, DataSets, Device, EncoderShape, EngineError, Equilibria, GraphDropout,
+    GraphSpec, Graphs, Images, Integrate, LabelledNodes, Layers, Map, NodeArray, OdeReport, OdeTolerance,
+    Operator, Order, Parametrise, Pass, Picks, Propagate, Result, SampleReport, Solver, Spectra, Start,
     Stopping, Summary,
 };
 
@@ -347,6 +348,76 @@ impl<D: DataSets> DataSets for Checking<D> {
     watched! {
         call: fn gather(
             &self, images: &D::Images, picks: Picks<'_, D::Integers>, order: Order, x: &mut D::Array, labels: &mut D::Integers,
+        ) -> Result<()>;
+    }
+}
+
+impl<D: Graphs> Graphs for Checking<D> {
+    type Graph = D::Graph;
+    type Encoder = D::Encoder;
+    type GraphPlan = D::GraphPlan;
+
+    fn graph(&self, adjacency: Csr<D::Elem>, features: Csr<D::Elem>) -> Result<D::Graph> {
+        self.writing("graph")?;
+        self.allocation("graph", adjacency.values.len())?;
+        self.device.graph(adjacency, features)
+    }
+
+    fn adjacency<'a>(&self, graph: &'a D::Graph) -> &'a Csr<D::Elem> {
+        self.device.adjacency(graph)
+    }
+
+    fn features<'a>(&self, graph: &'a D::Graph) -> &'a Csr<D::Elem> {
+        self.device.features(graph)
+    }
+
+    fn encoder(&self, shape: EncoderShape, arrays: [&[D::Elem]; 4]) -> Result<D::Encoder> {
+        self.writing("encoder")?;
+        self.allocation("encoder", arrays[0].len())?;
+        self.device.encoder(shape, arrays)
+    }
+
+    fn graph_plan(&self, spec: &GraphSpec, graph: &D::Graph) -> Result<D::GraphPlan> {
+        self.allocation("graph_plan", spec.shape.classes)?;
+        self.device.graph_plan(spec, graph)
+    }
+
+    watched! {
+        reading: fn read_encoder(&self, encoder: &D::Encoder) -> Result<[Vec<D::Elem>; 4]>;
+        call: fn penalise(
+            &self, penalty: f64, encoder: &D::Encoder, gradient: &mut D::Encoder, tally: &mut D::Tally,
+        ) -> Result<()>;
+        call: fn encoder_adam(
+            &self, adam: &Adam, encoder: &mut D::Encoder, gradient: &D::Encoder, moments: &mut [D::Encoder; 2],
+        ) -> Result<()>;
+        call: fn inject(&self, plan: &mut D::GraphPlan, graph: &D::Graph, encoder: &D::Encoder) -> Result<()>;
+        scalar: fn propagate(
+            &self, plan: &mut D::GraphPlan, graph: &D::Graph, encoder: &D::Encoder, dropout: Option<GraphDropout>,
+            how: &Propagate,
+        ) -> Result<Option<SampleReport>>;
+        call: fn node_loss(
+            &self, plan: &mut D::GraphPlan, nodes: &LabelledNodes<D::Integers>, tally: &mut D::Tally,
+        ) -> Result<()>;
+        scalar: fn propagate_backward(
+            &self, plan: &mut D::GraphPlan, graph: &D::Graph, encoder: &D::Encoder, dropout: Option<GraphDropout>,
+            how: &Propagate, gradient: &mut D::Encoder,
+        ) -> Result<Option<SampleReport>>;
+        call: fn count_nodes(
+            &self, plan: &D::GraphPlan, nodes: &LabelledNodes<D::Integers>, with_loss: bool, tally: &mut D::Tally,
+        ) -> Result<()>;
+        reading: fn read_nodes(&self, plan: &D::GraphPlan, which: NodeArray) -> Result<Vec<D::Elem>>;
+    }
+}
+
+impl<D: CustomMaps> CustomMaps for Checking<D> {
+    watched! {
+        call: fn solve_custom(
+            &self, map: &dyn CustomMap<D::Elem>, batch: usize, solver: &Solver, stopping: &Stopping, start: Start,
+            z: &mut [D::Elem], reports: &mut [SampleReport],
+        ) -> Result<()>;
+        call: fn adjoint_custom(
+            &self, map: &dyn CustomMap<D::Elem>, batch: usize, z: &[D::Elem], v: &[D::Elem], solver: &Solver,
+            stopping: &Stopping, g: &mut [D::Elem], reports: &mut [SampleReport],
         ) -> Result<()>;
     }
 }

@@ -24,8 +24,9 @@ pub mod cpu;
 pub use checking::{Checking, Traffic};
 pub use cpu::Cpu;
 pub use device::{
-    CustomMap, CustomMaps, DataSets, Device, Equilibria, Images, Integrate, Layers, MIRRORED, Network,
-    OdeOutcome, OdeReport, OdeTolerance, Order, Parametrise, Pass, Picks, Spectra, Summary, free_parameters,
+    CustomMap, CustomMaps, DataSets, Device, EncoderShape, Equilibria, GraphDropout, GraphSpec, Graphs,
+    Images, Integrate, LabelledNodes, Layers, MIRRORED, Network, NodeArray, OdeOutcome, OdeReport,
+    OdeTolerance, Order, Parametrise, Pass, Picks, Propagate, Spectra, Summary, free_parameters,
 };
 pub use error::{EngineError, Result};
 pub use graph::{GraphMap, GraphNorm};

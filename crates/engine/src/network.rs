@@ -208,3 +208,56 @@ pub struct Rows<A> {
     /// Where the first begins.
     pub offset: usize,
 }
+
+/// The first of the largest entries.
+#[must_use]
+pub fn largest<T: Real>(row: &[T]) -> usize {
+    let mut best = (0, T::from_f64(f64::NEG_INFINITY));
+    for (class, &x) in row.iter().enumerate() {
+        if x > best.1 {
+            best = (class, x);
+        }
+    }
+    best.0
+}
+
+/// The softmax of a row, in `f64`.
+///
+/// ```
+/// use subdeq_engine::network::Softmax;
+/// let softmax = Softmax::of(&[1000.0f32, 1001.0]);
+/// assert!((softmax.probability(1) - 0.731_058_578_6).abs() < 1e-9);
+/// assert_eq!(softmax.largest(), 1);
+/// ```
+pub struct Softmax<'a, T> {
+    row: &'a [T],
+    top: f64,
+    total: f64,
+}
+
+impl<'a, T: Real> Softmax<'a, T> {
+    /// That of this row.
+    pub fn of(row: &'a [T]) -> Self {
+        let top = row.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b.to_f64()));
+        let total = row.iter().map(|&z| (z.to_f64() - top).exp()).sum();
+        Self { row, top, total }
+    }
+
+    /// The probability of a class.
+    #[must_use]
+    pub fn probability(&self, class: usize) -> f64 {
+        (self.row[class].to_f64() - self.top).exp() / self.total
+    }
+
+    /// `-ln probability`.
+    #[must_use]
+    pub fn surprise(&self, class: usize) -> f64 {
+        self.total.ln() - (self.row[class].to_f64() - self.top)
+    }
+
+    /// The class of the largest entry (the first of several).
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        largest(self.row)
+    }
+}

@@ -12,6 +12,7 @@
 mod custom;
 mod data_sets;
 mod equilibria;
+mod graphs;
 mod integrate;
 mod layers;
 mod parametrise;
@@ -21,6 +22,7 @@ mod summary;
 pub use custom::{CustomMap, CustomMaps};
 pub use data_sets::{DataSets, Images, MIRRORED, Order, Picks};
 pub use equilibria::Equilibria;
+pub use graphs::{EncoderShape, GraphDropout, GraphSpec, Graphs, LabelledNodes, NodeArray, Propagate};
 pub use integrate::{Integrate, OdeOutcome, OdeReport, OdeTolerance};
 pub use layers::Layers;
 pub use parametrise::{Parametrise, free_parameters};

@@ -1,12 +1,16 @@
 //! A trained model, and the passes that training and prediction share.
 
-use subdeq_engine::cpu::graph::{
-    Dropout, Edges, Encoder, EncoderDropout, EncoderPass, NodeMatrix, Propagation, ThinnedEdges,
-};
-use subdeq_engine::{Cpu, Measure, Outcome, SampleReport, Scope, Solver, Stopping};
+use std::sync::Arc;
 
-use super::trainer::Softmax;
-use super::{GraphCertificate, GraphMode, GraphModel, GraphProblem, GraphSolver, InjectionBound};
+use subdeq_engine::network::{Softmax, largest};
+use subdeq_engine::{
+    Cpu, EncoderShape, GraphDropout, GraphSpec, Graphs, Measure, NodeArray, Outcome, Propagate, SampleReport,
+    Scope, Solver, Stopping,
+};
+
+use super::{
+    EncoderWeights, GraphCertificate, GraphMode, GraphModel, GraphProblem, GraphSolver, InjectionBound,
+};
 use crate::{Error, Result};
 
 /// A model with its weights.
@@ -15,7 +19,7 @@ pub struct GraphClassifier {
     /// The architecture.
     pub model: GraphModel,
     /// The weights of the network that makes injections.
-    pub weights: Encoder<f32>,
+    pub weights: EncoderWeights,
 }
 
 /// What a model says about every node of a graph.
@@ -48,18 +52,32 @@ impl Prediction {
 }
 
 impl GraphClassifier {
-    /// Classifies all nodes.
+    /// Classifies all nodes, with so many threads (0: all cores).
     ///
     /// # Errors
     /// Weights that do not fit the graph, or a solve that did not stay finite.
     pub fn predict(&self, problem: &GraphProblem, threads: usize) -> Result<Prediction> {
-        let mut passes = Passes::new(&self.model, problem, self.weights.hidden.channels(), threads)?;
-        let report = passes.forward(problem, &self.weights, None)?;
-        let nodes = || (0..problem.nodes() as u32).map(|node| passes.state().row(problem.row(node)));
+        self.predict_on(&Arc::new(Cpu::new(threads)?), problem)
+    }
+
+    /// The same on a device.
+    ///
+    /// # Errors
+    /// As for [`GraphClassifier::predict`].
+    pub fn predict_on<D: Graphs<Elem = f32>>(
+        &self,
+        device: &Arc<D>,
+        problem: &GraphProblem<D>,
+    ) -> Result<Prediction> {
+        let mut passes = Passes::new(device, &self.model, problem, self.weights.shape)?;
+        let report = passes.forward(problem, &self.weights.upload(&**device)?, None)?;
+        let (state, channels) = (device.read_nodes(&passes.plan, NodeArray::State)?, problem.classes());
+        let row = |node: u32| &state[problem.row(node) * channels..][..channels];
+        let nodes = || (0..problem.nodes() as u32).map(row);
         Ok(Prediction {
-            classes: nodes().map(largest).collect(),
+            classes: nodes().map(|row| largest(row) as u32).collect(),
             state: nodes().flatten().copied().collect(),
-            smallest_injection: smallest(&passes.injection),
+            smallest_injection: smallest(&device.read_nodes(&passes.plan, NodeArray::Injection)?),
             report,
         })
     }
@@ -74,156 +92,85 @@ impl GraphClassifier {
         if certificate.verdict.is_proven() {
             return Ok(certificate);
         }
-        let passes = Passes::new(&self.model, problem, self.weights.hidden.channels(), 1)?;
-        let smallest = smallest(&passes.into_injection(problem, &self.weights)?);
+        let smallest = smallest(&self.injection(problem)?);
         Ok(self.model.certify_for(problem.adjacency(), InjectionBound::AtLeast(smallest)))
+    }
+
+    /// `f`, in the order of the problem's rows.
+    pub(super) fn injection(&self, problem: &GraphProblem) -> Result<Vec<f32>> {
+        let device = Arc::new(Cpu::new(1)?);
+        let mut passes = Passes::new(&device, &self.model, problem, self.weights.shape)?;
+        device.inject(&mut passes.plan, &problem.graph, &self.weights.upload(&*device)?)?;
+        Ok(device.read_nodes(&passes.plan, NodeArray::Injection)?)
     }
 }
 
-fn smallest(matrix: &NodeMatrix<f32>) -> f64 {
-    matrix.to_rows().into_iter().fold(f64::INFINITY, |a, b| a.min(b.into()))
-}
-
-/// The first of the largest entries.
-pub(super) fn largest(row: &[f32]) -> u32 {
-    let best = row
-        .iter()
-        .enumerate()
-        .fold((0, f32::NEG_INFINITY), |best, (k, &x)| if x > best.1 { (k, x) } else { best });
-    best.0 as u32
-}
-
-/// What one training step leaves out.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct StepDropout {
-    pub encoder: EncoderDropout,
-    pub edges: Dropout,
+fn smallest(numbers: &[f32]) -> f64 {
+    numbers.iter().fold(f64::INFINITY, |a, &b| a.min(b.into()))
 }
 
 /// Everything that passes of one model over one graph need.
-pub(super) struct Passes {
-    pub cpu: Cpu<f32>,
-    mode: GraphMode,
-    encoder: EncoderPass<f32>,
-    propagation: Propagation<f32>,
-    thinned: ThinnedEdges<f32>,
-    /// `f`.
-    pub injection: NodeMatrix<f32>,
-    injection_gradient: NodeMatrix<f32>,
-    state: NodeMatrix<f32>,
+pub(super) struct Passes<D: Graphs> {
+    pub device: Arc<D>,
+    pub plan: D::GraphPlan,
+    how: Propagate,
 }
 
-impl Passes {
-    pub fn new(model: &GraphModel, problem: &GraphProblem, hidden: usize, threads: usize) -> Result<Self> {
+impl<D: Graphs<Elem = f32>> Passes<D> {
+    pub fn new(
+        device: &Arc<D>,
+        model: &GraphModel,
+        problem: &GraphProblem<D>,
+        shape: EncoderShape,
+    ) -> Result<Self> {
         model.check()?;
-        let cpu = Cpu::new(threads)?;
-        let classes = problem.classes;
-        let matrix = NodeMatrix::zeros(problem.nodes(), classes);
-        Ok(Self {
-            mode: model.mode,
-            encoder: EncoderPass::new(&cpu, &problem.features, hidden, classes, model.output)?,
-            propagation: Propagation::new(&cpu, &model.map, &problem.adjacency.edges(), classes)?,
-            thinned: ThinnedEdges::default(),
-            injection: matrix.clone(),
-            injection_gradient: matrix.clone(),
-            state: matrix,
-            cpu,
-        })
-    }
-
-    /// `f`, without dropout.
-    pub fn into_injection(
-        mut self,
-        problem: &GraphProblem,
-        weights: &Encoder<f32>,
-    ) -> Result<NodeMatrix<f32>> {
-        self.encoder.forward(&problem.features, weights, None, &mut self.injection)?;
-        Ok(self.injection)
-    }
-
-    /// `Z` of the last pass.
-    pub fn state(&self) -> &NodeMatrix<f32> {
-        &self.state
+        let found = EncoderShape { features: problem.features().cols, classes: problem.classes(), ..shape };
+        if found != shape {
+            return Err(Error::invalid(format!(
+                "a network for {} features and {} classes, but the graph has {} features and {} classes",
+                shape.features, shape.classes, found.features, found.classes
+            )));
+        }
+        let spec = GraphSpec { map: model.map, output: model.output, shape };
+        let plan = device.graph_plan(&spec, &problem.graph)?;
+        Ok(Self { device: device.clone(), plan, how: propagate(model.mode) })
     }
 
     /// Computes `Z`, with dropout in training.
     pub fn forward(
         &mut self,
-        problem: &GraphProblem,
-        weights: &Encoder<f32>,
-        dropout: Option<StepDropout>,
+        problem: &GraphProblem<D>,
+        weights: &D::Encoder,
+        dropout: Option<GraphDropout>,
     ) -> Result<Option<SampleReport>> {
-        let encoder_dropout = dropout.map(|dropout| dropout.encoder);
-        self.encoder.forward(&problem.features, weights, encoder_dropout, &mut self.injection)?;
-        if let Some(StepDropout { edges, .. }) = dropout
-            && !edges.is_none()
-        {
-            self.thinned.refresh(&self.cpu, &problem.adjacency, edges);
-        }
-        let edges = edges(problem, &self.thinned, dropout);
-        let report = match self.mode {
-            GraphMode::Unrolled { steps } => {
-                let end = self.propagation.unroll(&edges, &self.injection, steps)?;
-                self.state.copy_from(end);
-                return Ok(None);
-            }
-            GraphMode::Equilibrium { solver: GraphSolver::ConjugateGradient, tolerance, max_iterations } => {
-                self.propagation.solve_linear(
-                    &edges,
-                    &self.injection,
-                    tolerance,
-                    max_iterations,
-                    &mut self.state,
-                )?
-            }
-            GraphMode::Equilibrium { solver, tolerance, max_iterations } => {
-                let (solver, stopping) = (engine_solver(solver), stopping(tolerance, max_iterations));
-                self.propagation.solve(&edges, &self.injection, &solver, &stopping, &mut self.state)?
-            }
-        };
-        finite("solve", report).map(Some)
+        let report = self.device.propagate(&mut self.plan, &problem.graph, weights, dropout, &self.how)?;
+        report.map(|report| finite("solve", report)).transpose()
     }
 
-    /// The gradient for the weights, given the gradient `v` for `Z`; must follow the [`Passes::forward`] with the same
-    /// arguments.
+    /// The gradient for the weights, given the gradient for `Z` that is in the plan; must follow the [`Passes::forward`] with
+    /// the same arguments.
     pub fn backward(
         &mut self,
-        problem: &GraphProblem,
-        weights: &Encoder<f32>,
-        dropout: Option<StepDropout>,
-        v: &NodeMatrix<f32>,
-        gradient: &mut Encoder<f32>,
+        problem: &GraphProblem<D>,
+        weights: &D::Encoder,
+        dropout: Option<GraphDropout>,
+        gradient: &mut D::Encoder,
     ) -> Result<Option<SampleReport>> {
-        let edges = edges(problem, &self.thinned, dropout);
-        let (f, g) = (&self.injection, &mut self.injection_gradient);
-        let report = match self.mode {
-            GraphMode::Unrolled { .. } => {
-                self.propagation.unroll_backward(&edges, f, v, g)?;
-                None
-            }
-            GraphMode::Equilibrium { solver: GraphSolver::ConjugateGradient, tolerance, max_iterations } => {
-                Some(self.propagation.adjoint_linear(&edges, v, tolerance, max_iterations, g)?)
-            }
-            GraphMode::Equilibrium { solver, tolerance, max_iterations } => {
-                let (solver, stopping) = (engine_solver(solver), stopping(tolerance, max_iterations));
-                Some(self.propagation.adjoint(&edges, f, &self.state, v, &solver, &stopping, g)?)
-            }
-        };
-        let encoder_dropout = dropout.map(|dropout| dropout.encoder);
-        self.encoder.backward(&problem.features, weights, encoder_dropout, f, g, gradient)?;
+        let (plan, graph) = (&mut self.plan, &problem.graph);
+        let report = self.device.propagate_backward(plan, graph, weights, dropout, &self.how, gradient)?;
         report.map(|report| finite("adjoint solve", report)).transpose()
     }
 }
 
-/// The edges of a pass: all of them, or what dropout left.
-fn edges<'a>(
-    problem: &'a GraphProblem,
-    thinned: &'a ThinnedEdges<f32>,
-    dropout: Option<StepDropout>,
-) -> Edges<'a, f32> {
-    match dropout {
-        Some(StepDropout { edges, .. }) if !edges.is_none() => thinned.edges(&problem.adjacency),
-        _ => problem.adjacency.edges(),
+fn propagate(mode: GraphMode) -> Propagate {
+    match mode {
+        GraphMode::Unrolled { steps } => Propagate::Unroll { steps },
+        GraphMode::Equilibrium { solver: GraphSolver::ConjugateGradient, tolerance, max_iterations } => {
+            Propagate::ConjugateGradient { tolerance, max_iterations }
+        }
+        GraphMode::Equilibrium { solver, tolerance, max_iterations } => {
+            Propagate::Solve { solver: engine_solver(solver), stopping: stopping(tolerance, max_iterations) }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Everything that decides what a training on a graph computes, but the graph.
 
 use serde::{Deserialize, Serialize};
+use subdeq_engine::Graphs;
 use subdeq_theory::certificate::{Theorem, Verdict};
 
 use super::{GraphCertificate, GraphMode, GraphModel, GraphProblem, OutputActivation};
@@ -69,7 +70,7 @@ impl GraphConfig {
     ///
     /// # Errors
     /// A sentence with the sizes.
-    pub fn check_sizes(&self, problem: &GraphProblem) -> Result<()> {
+    pub fn check_sizes<D: Graphs<Elem = f32>>(&self, problem: &GraphProblem<D>) -> Result<()> {
         if self.epochs > MAX_EPOCHS {
             return Err(Error::invalid(format!(
                 "a training of {} epochs has no end: at most {MAX_EPOCHS} can be asked for",

@@ -5,7 +5,6 @@ use subdeq_engine::cpu::graph::{Adjacency, NodeMatrix, Propagation};
 use subdeq_engine::{Cpu, GraphNorm};
 use subdeq_theory::certificate::{Metric, Verdict};
 
-use super::classifier::Passes;
 use super::{Csr, GraphCertificate, GraphClassifier, GraphProblem};
 use crate::Result;
 
@@ -36,14 +35,13 @@ impl GraphClassifier {
     /// # Errors
     /// Weights that do not fit the graph.
     pub fn convergence(&self, problem: &GraphProblem, tolerance: f64) -> Result<Convergence> {
-        let injection = Passes::new(&self.model, problem, self.weights.hidden.channels(), 1)
-            .and_then(|passes| passes.into_injection(problem, &self.weights))?;
+        let injection = self.injection(problem)?;
         let certificate = self.certify(problem)?;
         let cpu = Cpu::<f64>::new(1)?;
         let adjacency = Adjacency::new(&cpu, in_f64(problem.adjacency()))?;
         let edges = adjacency.edges();
         let (nodes, classes) = (problem.nodes(), problem.classes());
-        let numbers: Vec<f64> = injection.to_rows().into_iter().map(f64::from).collect();
+        let numbers: Vec<f64> = injection.into_iter().map(f64::from).collect();
         let f = NodeMatrix::from_rows(nodes, classes, &numbers)?;
         let mut propagation = Propagation::new(&cpu, &self.model.map, &edges, classes)?;
         let metric = MetricOf::new(&certificate, self.model.map.normalisation());

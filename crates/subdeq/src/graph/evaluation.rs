@@ -1,9 +1,9 @@
 //! What a trained model does on the test nodes, in the fields that every run's `evaluation.json` has.
 
 use subdeq_engine::Outcome;
+use subdeq_engine::network::Softmax;
 use subdeq_theory::certificate::{Certificate, Scope, Verdict};
 
-use super::trainer::Softmax;
 use super::{GraphCertificate, GraphClassifier, GraphProblem, InjectionBound, Prediction};
 use crate::Result;
 use crate::train::{Evaluation, VerdictSummary};

@@ -1,7 +1,8 @@
 //! A graph with features and classes, checked.
 
-use subdeq_engine::Cpu;
-use subdeq_engine::cpu::graph::{Adjacency, Features};
+use std::sync::Arc;
+
+use subdeq_engine::{Cpu, Graphs, LabelledNodes};
 
 use super::Csr;
 use super::order::{renumbered, rows_moved, rows_of_nodes};
@@ -11,12 +12,10 @@ use crate::{Error, Result};
 ///
 /// The rows of large graphs are kept in an order in which neighbours lie near each other, since every iteration gathers
 /// neighbours' rows. Nodes keep their numbers in everything that is asked or answered.
-#[derive(Clone, Debug)]
-pub struct GraphProblem {
-    /// In the order of the rows.
-    pub(super) adjacency: Adjacency<f32>,
-    /// In the order of the rows.
-    pub(super) features: Features<f32>,
+pub struct GraphProblem<D: Graphs = Cpu<f32>> {
+    device: Arc<D>,
+    /// Matrix and features in the order of the rows.
+    pub(super) graph: D::Graph,
     /// In the order of the nodes.
     pub(super) labels: Vec<u32>,
     pub(super) classes: usize,
@@ -24,13 +23,35 @@ pub struct GraphProblem {
     rows: Vec<u32>,
 }
 
+impl<D: Graphs> std::fmt::Debug for GraphProblem<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a graph of {} nodes in {} classes", self.labels.len(), self.classes)
+    }
+}
+
 impl GraphProblem {
-    /// Puts a graph together: the matrix of its propagation (see [`super::normalised_adjacency`]), one row of features
+    /// Puts a graph together in the machine's memory: the matrix of its propagation (see [`super::normalised_adjacency`]), one row of features
     /// and one class per node.
     ///
     /// # Errors
     /// Sizes that do not fit together, entries that are not finite, classes out of range.
     pub fn new(adjacency: Csr<f32>, features: Csr<f32>, labels: Vec<u32>, classes: usize) -> Result<Self> {
+        Self::on(Arc::new(Cpu::new(0)?), adjacency, features, labels, classes)
+    }
+}
+
+impl<D: Graphs<Elem = f32>> GraphProblem<D> {
+    /// The same on a device.
+    ///
+    /// # Errors
+    /// As for [`GraphProblem::new`].
+    pub fn on(
+        device: Arc<D>,
+        adjacency: Csr<f32>,
+        features: Csr<f32>,
+        labels: Vec<u32>,
+        classes: usize,
+    ) -> Result<Self> {
         let nodes = adjacency.rows;
         if nodes == 0 {
             return Err(Error::invalid("the graph has no nodes"));
@@ -48,20 +69,27 @@ impl GraphProblem {
                 labels[node]
             )));
         }
-        let cpu = Cpu::new(0)?;
-        let mut adjacency = Adjacency::new(&cpu, adjacency)?;
-        let mut features = Features::new(features)?;
-        let rows = rows_of_nodes(adjacency.matrix());
+        let mut graph = device.graph(adjacency, features)?;
+        let rows = rows_of_nodes(device.adjacency(&graph));
         if !rows.is_sorted() {
-            adjacency = Adjacency::new(&cpu, renumbered(adjacency.matrix(), &rows))?;
-            features = Features::new(rows_moved(features.matrix(), &rows))?;
+            let adjacency = renumbered(device.adjacency(&graph), &rows);
+            let features = rows_moved(device.features(&graph), &rows);
+            graph = device.graph(adjacency, features)?;
         }
-        Ok(Self { adjacency, features, labels, classes, rows })
+        Ok(Self { device, graph, labels, classes, rows })
     }
 
     /// The row of a node in the matrices of this problem.
     pub(super) fn row(&self, node: u32) -> usize {
         self.rows[node as usize] as usize
+    }
+
+    /// Some nodes with their classes, on a device.
+    pub(super) fn labelled(&self, device: &D, nodes: &[u32]) -> Result<LabelledNodes<D::Integers>> {
+        let rows: Vec<u32> = nodes.iter().map(|&node| self.rows[node as usize]).collect();
+        let labels: Vec<u32> = nodes.iter().map(|&node| self.labels[node as usize]).collect();
+        let (rows, labels) = (device.integers(&rows)?, device.integers(&labels)?);
+        Ok(LabelledNodes { rows, labels, count: nodes.len() })
     }
 
     /// Number of nodes.
@@ -85,13 +113,13 @@ impl GraphProblem {
     /// The matrix of the propagation, in the order in which rows are kept.
     #[must_use]
     pub fn adjacency(&self) -> &Csr<f32> {
-        self.adjacency.matrix()
+        self.device.adjacency(&self.graph)
     }
 
     /// The features, in the order in which rows are kept.
     #[must_use]
     pub fn features(&self) -> &Csr<f32> {
-        self.features.matrix()
+        self.device.features(&self.graph)
     }
 }
 

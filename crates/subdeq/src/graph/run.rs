@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use subdeq_engine::cpu::graph::Encoder;
+use subdeq_engine::EncoderShape;
 
-use super::trainer::{encoder_arrays, read_encoder, write_encoder};
+use super::encoder::encoder_arrays;
 use super::{
-    BestEpoch, GraphCertificate, GraphCheckpoint, GraphClassifier, GraphConfig, GraphProblem, GraphSplit,
-    GraphTrainer,
+    BestEpoch, EncoderWeights, GraphCertificate, GraphCheckpoint, GraphClassifier, GraphConfig, GraphProblem,
+    GraphSplit, GraphTrainer,
 };
 use crate::train::{EpochMetrics, RunFolder, TensorFile, check_arrays, understood};
 use crate::{Error, Result};
@@ -65,7 +65,7 @@ pub fn train_graph_run(
             epoch: epoch.epoch,
             train_loss: epoch.loss,
             train_error: 100.0 * (1.0 - epoch.train_accuracy),
-            validation_loss: trainer.validation_loss(),
+            validation_loss: trainer.validation_loss()?,
             validation_error: 100.0 * (1.0 - epoch.validation_accuracy),
             forward_iterations: epoch.solve_iterations.into(),
             backward_iterations: epoch.adjoint_iterations.into(),
@@ -77,7 +77,7 @@ pub fn train_graph_run(
         let stopped = metrics.last().is_some_and(|metrics| watch(metrics).is_break());
         if stopped || trainer.is_finished() || last_written.elapsed() >= checkpoint_every {
             folder.append_epochs(&metrics)?;
-            folder.write_checkpoint(&trainer.checkpoint())?;
+            folder.write_checkpoint(&trainer.checkpoint()?)?;
             metrics.clear();
             last_written = Instant::now();
         }
@@ -85,14 +85,14 @@ pub fn train_graph_run(
             return Ok(None);
         }
     }
-    let classifier = trainer.classifier();
+    let classifier = trainer.classifier()?;
     let note = GraphNote {
         config: config.clone(),
         shape: [problem.features().cols, config.hidden, problem.classes()],
         selected: trainer.best(),
         certificate: Some(trainer.certificate().clone()),
     };
-    TensorFile { note, tensors: write_encoder(WEIGHTS, &classifier.weights) }.write(&folder.model_path())?;
+    TensorFile { note, tensors: classifier.weights.to_file(WEIGHTS) }.write(&folder.model_path())?;
     Ok(Some(classifier))
 }
 
@@ -103,12 +103,11 @@ pub fn train_graph_run(
 pub fn load_graph_model(path: &Path) -> Result<(GraphClassifier, GraphNote)> {
     let file = TensorFile::<GraphNote>::read(path)?;
     let [features, hidden, classes] = file.note.shape;
+    let shape = EncoderShape { features, hidden, classes };
     // Nothing is made before the file has shown that it holds what its note speaks of.
     let fault = |why: Error| Error::Invalid(format!("{}: {why}", path.display()));
     file.note.config.model.check().map_err(fault)?;
-    check_arrays(&encoder_arrays(&[WEIGHTS], file.note.shape).map_err(fault)?, &file.tensors)
-        .map_err(fault)?;
-    let mut weights = Encoder::zeros(features, hidden, classes);
-    read_encoder(&file.tensors, WEIGHTS, &mut weights)?;
+    check_arrays(&encoder_arrays(&[WEIGHTS], shape).map_err(fault)?, &file.tensors).map_err(fault)?;
+    let weights = EncoderWeights::from_file(&file.tensors, WEIGHTS, shape)?;
     Ok((GraphClassifier { model: file.note.config.model.clone(), weights }, file.note))
 }

@@ -70,7 +70,7 @@ pub fn train_graph(
     }
     let best = trainer.best();
     Ok(GraphRun {
-        classifier: trainer.classifier(),
+        classifier: trainer.classifier()?,
         best_epoch: best.epoch,
         validation_accuracy: share(best.validation, &split.validation),
         test_accuracy: share(best.test, &split.test),

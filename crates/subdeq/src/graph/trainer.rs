@@ -1,17 +1,19 @@
 //! A training on a whole graph in progress: one epoch after the other, which can be put aside and taken up again.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use rand::{RngCore, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::cpu::graph::{Dropout, Encoder, EncoderDropout, NodeMatrix};
+use subdeq_engine::cpu::graph::Dropout;
 use subdeq_engine::network::Adam;
-use subdeq_engine::{Outcome, SampleReport};
+use subdeq_engine::{Cpu, EncoderShape, GraphDropout, Graphs, LabelledNodes, Outcome, SampleReport};
 
-use super::classifier::{Passes, StepDropout, largest};
-use super::{GraphCertificate, GraphClassifier, GraphConfig, GraphEpoch, GraphProblem, GraphSplit};
-use crate::train::{ArraySizes, TensorFile, check_arrays};
+use super::classifier::Passes;
+use super::encoder::encoder_arrays;
+use super::{
+    EncoderWeights, GraphCertificate, GraphClassifier, GraphConfig, GraphEpoch, GraphProblem, GraphSplit,
+};
+use crate::train::{TensorFile, check_arrays};
 use crate::{Error, Result};
 
 /// Where a training stands, beside its arrays.
@@ -67,66 +69,48 @@ pub struct BestEpoch {
 /// for _ in 0..7 {
 ///     trainer.next_epoch()?;
 /// }
-/// let mut continued = GraphTrainer::resume(&problem, &split, &config, &trainer.checkpoint())?;
+/// let mut continued = GraphTrainer::resume(&problem, &split, &config, &trainer.checkpoint()?)?;
 /// while let Some(epoch) = continued.next_epoch()? {
 ///     assert_eq!(trainer.next_epoch()?, Some(epoch));
 /// }
-/// assert!(continued.classifier().predict(&problem, 1)?.state.iter().all(|z| *z > 0.0));
+/// assert!(continued.classifier()?.predict(&problem, 1)?.state.iter().all(|z| *z > 0.0));
 /// # Ok::<(), subdeq::Error>(())
 /// ```
-pub struct GraphTrainer<'a> {
-    problem: &'a GraphProblem,
+pub struct GraphTrainer<'a, D: Graphs = Cpu<f32>> {
+    problem: &'a GraphProblem<D>,
     split: &'a GraphSplit,
     config: &'a GraphConfig,
     certificate: GraphCertificate,
-    passes: Passes,
-    weights: Encoder<f32>,
-    gradient: Encoder<f32>,
+    shape: EncoderShape,
+    passes: Passes<D>,
+    /// The nodes of the split: train, validation, test.
+    nodes: [LabelledNodes<D::Integers>; 3],
+    tally: D::Tally,
+    weights: D::Encoder,
+    gradient: D::Encoder,
     /// Adam's two moments.
-    moments: [Encoder<f32>; 2],
-    /// Gradient of the loss for `Z`; zero but for the training nodes.
-    state_gradient: NodeMatrix<f32>,
+    moments: [D::Encoder; 2],
     /// Epochs completed.
     epoch: usize,
     best: BestEpoch,
-    best_weights: Encoder<f32>,
+    best_weights: D::Encoder,
     seconds: [f64; 2],
 }
 
 /// The networks of a checkpoint.
 const PARTS: [&str; 4] = ["weights", "first-moment", "second-moment", "best"];
-/// Names of a network's arrays in files.
-const ARRAYS: [&str; 4] = ["hidden", "hidden-bias", "output", "output-bias"];
+/// Places in [`GraphTrainer::nodes`].
+const TRAIN: usize = 0;
+const VALIDATION: usize = 1;
+const TEST: usize = 2;
 
 impl<'a> GraphTrainer<'a> {
-    /// At the first weights.
+    /// At the first weights, with the configuration's number of threads.
     ///
     /// # Errors
     /// A configuration or a split that makes no sense.
     pub fn new(problem: &'a GraphProblem, split: &'a GraphSplit, config: &'a GraphConfig) -> Result<Self> {
-        let certificate = config.model.certify(problem.adjacency());
-        config.check(&certificate)?;
-        config.check_sizes(problem)?;
-        split.check(problem.nodes())?;
-        let passes = Passes::new(&config.model, problem, config.hidden, config.threads)?;
-        let (features, classes) = (problem.features().cols, problem.classes());
-        let zeros = Encoder::zeros(features, config.hidden, classes);
-        let weights = first_weights(features, config.hidden, classes, config.seed);
-        Ok(Self {
-            problem,
-            split,
-            config,
-            certificate,
-            passes,
-            best_weights: weights.clone(),
-            weights,
-            gradient: zeros.clone(),
-            moments: [zeros.clone(), zeros],
-            state_gradient: NodeMatrix::zeros(problem.nodes(), classes),
-            epoch: 0,
-            best: BestEpoch::default(),
-            seconds: [0.0; 2],
-        })
+        Self::on(Arc::new(Cpu::new(config.threads)?), problem, split, config)
     }
 
     /// Where a checkpoint of the same training was made.
@@ -139,30 +123,77 @@ impl<'a> GraphTrainer<'a> {
         config: &'a GraphConfig,
         checkpoint: &TensorFile<GraphCheckpoint>,
     ) -> Result<Self> {
-        let shape = [problem.features().cols, config.hidden, problem.classes()];
+        let shape = encoder_shape(problem, config);
         check_arrays(&encoder_arrays(&PARTS, shape)?, &checkpoint.tensors)?;
         checkpoint.note.check(config)?;
-        let mut trainer = Self::new(problem, split, config)?;
-        let [first, second] = &mut trainer.moments;
-        for (part, encoder) in [
-            (PARTS[0], &mut trainer.weights),
-            (PARTS[1], first),
-            (PARTS[2], second),
-            (PARTS[3], &mut trainer.best_weights),
-        ] {
-            read_encoder(&checkpoint.tensors, part, encoder)?;
-        }
-        GraphCheckpoint { epoch: trainer.epoch, best: trainer.best } = checkpoint.note;
-        Ok(trainer)
+        Self::new(problem, split, config)?.at(checkpoint)
+    }
+}
+
+impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
+    /// At the first weights, on a device.
+    ///
+    /// # Errors
+    /// As for [`GraphTrainer::new`].
+    pub fn on(
+        device: Arc<D>,
+        problem: &'a GraphProblem<D>,
+        split: &'a GraphSplit,
+        config: &'a GraphConfig,
+    ) -> Result<Self> {
+        let certificate = config.model.certify(problem.adjacency());
+        config.check(&certificate)?;
+        config.check_sizes(problem)?;
+        split.check(problem.nodes())?;
+        let shape = encoder_shape(problem, config);
+        let passes = Passes::new(&device, &config.model, problem, shape)?;
+        let zeros = EncoderWeights::zeros(shape).upload(&*device)?;
+        let weights = EncoderWeights::first(shape, config.seed).upload(&*device)?;
+        let labelled = |nodes: &[u32]| problem.labelled(&device, nodes);
+        Ok(Self {
+            problem,
+            split,
+            config,
+            certificate,
+            shape,
+            passes,
+            nodes: [labelled(&split.train)?, labelled(&split.validation)?, labelled(&split.test)?],
+            tally: device.tally()?,
+            best_weights: weights.clone(),
+            weights,
+            gradient: zeros.clone(),
+            moments: [zeros.clone(), zeros],
+            epoch: 0,
+            best: BestEpoch::default(),
+            seconds: [0.0; 2],
+        })
+    }
+
+    /// With the arrays and the position of a checkpoint.
+    fn at(mut self, checkpoint: &TensorFile<GraphCheckpoint>) -> Result<Self> {
+        let device = self.passes.device.clone();
+        let part =
+            |k: usize| EncoderWeights::from_file(&checkpoint.tensors, PARTS[k], self.shape)?.upload(&*device);
+        (self.weights, self.moments, self.best_weights) = (part(0)?, [part(1)?, part(2)?], part(3)?);
+        GraphCheckpoint { epoch: self.epoch, best: self.best } = checkpoint.note;
+        Ok(self)
     }
 
     /// Everything that [`GraphTrainer::resume`] needs.
-    #[must_use]
-    pub fn checkpoint(&self) -> TensorFile<GraphCheckpoint> {
-        let encoders = [&self.weights, &self.moments[0], &self.moments[1], &self.best_weights];
-        let parts = PARTS.into_iter().zip(encoders);
-        let tensors = parts.flat_map(|(part, encoder)| write_encoder(part, encoder)).collect();
-        TensorFile { note: GraphCheckpoint { epoch: self.epoch, best: self.best }, tensors }
+    ///
+    /// # Errors
+    /// A device that cannot be read.
+    pub fn checkpoint(&self) -> Result<TensorFile<GraphCheckpoint>> {
+        let parts = [&self.weights, &self.moments[0], &self.moments[1], &self.best_weights];
+        let mut tensors = Vec::new();
+        for (part, encoder) in PARTS.into_iter().zip(parts) {
+            tensors.extend(self.read(encoder)?.to_file(part));
+        }
+        Ok(TensorFile { note: GraphCheckpoint { epoch: self.epoch, best: self.best }, tensors })
+    }
+
+    fn read(&self, encoder: &D::Encoder) -> Result<EncoderWeights> {
+        EncoderWeights::read(&*self.passes.device, encoder, self.shape)
     }
 
     /// A step of Adam and an evaluation; nothing once all epochs are done or patience has run out.
@@ -178,18 +209,19 @@ impl<'a> GraphTrainer<'a> {
         let step = self.step(epoch as u64)?;
         let trained = clock.elapsed();
         let evaluated = self.passes.forward(self.problem, &self.weights, None)?;
-        let validation = self.right(&self.split.validation);
+        let validation = self.right(VALIDATION)?;
         if validation >= self.best.validation {
-            self.best = BestEpoch { epoch, validation, test: self.right(&self.split.test) };
+            self.best = BestEpoch { epoch, validation, test: self.right(TEST)? };
             self.best_weights.clone_from(&self.weights);
         }
         self.epoch = epoch;
         self.seconds = [trained, clock.elapsed() - trained].map(|time| time.as_secs_f64());
         let reports = [step.solve, step.adjoint, evaluated];
+        let train = self.right(TRAIN)?;
         Ok(Some(GraphEpoch {
             epoch,
             loss: step.loss,
-            train_accuracy: share(self.right(&self.split.train), &self.split.train),
+            train_accuracy: share(train, &self.split.train),
             validation_accuracy: share(validation, &self.split.validation),
             test_accuracy: share(self.best.test, &self.split.test),
             solve_iterations: step.solve.map_or(0, |report| report.iterations),
@@ -217,14 +249,14 @@ impl<'a> GraphTrainer<'a> {
     }
 
     /// Mean cross-entropy of the validation nodes at the last epoch's evaluation.
-    #[must_use]
-    pub fn validation_loss(&self) -> f64 {
-        let share = 1.0 / self.split.validation.len() as f64;
-        let loss = |&node: &u32| {
-            let (state, label) = labelled(self.problem, self.passes.state(), node);
-            share * Softmax::of(state).surprise(label as usize)
-        };
-        self.split.validation.iter().map(loss).sum()
+    ///
+    /// # Errors
+    /// A device that cannot be read.
+    pub fn validation_loss(&mut self) -> Result<f64> {
+        let Self { passes: Passes { device, plan, .. }, nodes, tally, .. } = self;
+        device.count_nodes(plan, &nodes[VALIDATION], true, tally)?;
+        let found = device.finish(tally)?;
+        Ok(found.loss / found.samples as f64)
     }
 
     /// The best epoch so far.
@@ -234,9 +266,11 @@ impl<'a> GraphTrainer<'a> {
     }
 
     /// The model at the best epoch so far.
-    #[must_use]
-    pub fn classifier(&self) -> GraphClassifier {
-        GraphClassifier { model: self.config.model.clone(), weights: self.best_weights.clone() }
+    ///
+    /// # Errors
+    /// A device that cannot be read.
+    pub fn classifier(&self) -> Result<GraphClassifier> {
+        Ok(GraphClassifier { model: self.config.model.clone(), weights: self.read(&self.best_weights)? })
     }
 
     /// What is proved about the propagation.
@@ -245,81 +279,36 @@ impl<'a> GraphTrainer<'a> {
         &self.certificate
     }
 
-    /// How many of the nodes are classified rightly.
-    fn right(&self, nodes: &[u32]) -> usize {
-        let right = |&&node: &&u32| {
-            let (state, label) = labelled(self.problem, self.passes.state(), node);
-            largest(state) == label
-        };
-        nodes.iter().filter(right).count()
+    /// How many nodes of a part of the split are classified rightly.
+    fn right(&mut self, part: usize) -> Result<usize> {
+        let Self { passes: Passes { device, plan, .. }, nodes, tally, .. } = self;
+        device.count_nodes(plan, &nodes[part], false, tally)?;
+        Ok(device.finish(tally)?.correct as usize)
     }
 
     /// One step of Adam.
     fn step(&mut self, number: u64) -> Result<StepOutcome> {
-        let Self { problem, config, passes, weights, gradient, .. } = self;
-        let dropout = step_dropout(config, number);
-        let solve = passes.forward(problem, weights, Some(dropout))?;
-        let loss = cross_entropy(problem, passes.state(), &self.split.train, &mut self.state_gradient);
-        let adjoint = passes.backward(problem, weights, Some(dropout), &self.state_gradient, gradient)?;
-        let penalty = config.penalty as f32;
-        let mut squares = 0.0;
-        for unit in 0..config.hidden {
-            for (g, &w) in gradient.output.row_mut(unit).iter_mut().zip(weights.output.row(unit)) {
-                *g += 2.0 * penalty * w;
-                squares += f64::from(w) * f64::from(w);
-            }
-        }
+        let Self { problem, config, passes, weights, gradient, nodes, tally, .. } = self;
+        let dropout = Some(step_dropout(config, number));
+        let device = passes.device.clone();
+        let solve = passes.forward(problem, weights, dropout)?;
+        device.node_loss(&mut passes.plan, &nodes[TRAIN], tally)?;
+        let adjoint = passes.backward(problem, weights, dropout, gradient)?;
+        device.penalise(config.penalty, weights, gradient, tally)?;
         let adam = Adam::new(config.rate, config.weight_decay, number);
-        weights.adam(&passes.cpu, &adam, gradient, &mut self.moments)?;
-        Ok(StepOutcome { loss: loss + config.penalty * squares, solve, adjoint })
+        device.encoder_adam(&adam, weights, gradient, &mut self.moments)?;
+        let found = device.finish(tally)?;
+        Ok(StepOutcome { loss: found.loss / found.samples as f64 + found.penalty, solve, adjoint })
     }
+}
+
+fn encoder_shape<D: Graphs<Elem = f32>>(problem: &GraphProblem<D>, config: &GraphConfig) -> EncoderShape {
+    EncoderShape { features: problem.features().cols, hidden: config.hidden, classes: problem.classes() }
 }
 
 /// A count as a share of some nodes.
 pub(super) fn share(count: usize, of: &[u32]) -> f64 {
     count as f64 / of.len().max(1) as f64
-}
-
-/// A network's arrays under the names `part.array`.
-pub(super) fn write_encoder(part: &str, encoder: &Encoder<f32>) -> Vec<(String, Vec<f32>)> {
-    let named = ARRAYS.iter().zip(encoder.arrays());
-    named.map(|(name, array)| (format!("{part}.{name}"), array.to_rows())).collect()
-}
-
-/// Names and lengths of what [`write_encoder`] writes for a network of `[features, hidden, classes]`.
-pub(super) fn encoder_arrays(parts: &[&str], [features, hidden, classes]: [usize; 3]) -> Result<ArraySizes> {
-    let lens = || {
-        let product = |a: usize, b: usize| (a as u64).checked_mul(b as u64);
-        Some([product(features, hidden)?, hidden as u64, product(hidden, classes)?, classes as u64])
-    };
-    let lens = lens().filter(|lens| !lens.contains(&0)).ok_or_else(|| {
-        Error::invalid(format!("a network of {features} features, {hidden} units and {classes} classes"))
-    })?;
-    let named = |part| ARRAYS.iter().zip(lens).map(move |(name, len)| (format!("{part}.{name}"), len));
-    Ok(parts.iter().flat_map(named).collect())
-}
-
-/// What [`write_encoder`] wrote, into a network of the same shape.
-pub(super) fn read_encoder(
-    tensors: &[(String, Vec<f32>)],
-    part: &str,
-    encoder: &mut Encoder<f32>,
-) -> Result<()> {
-    for (array_name, array) in ARRAYS.iter().zip(encoder.arrays_mut()) {
-        let name = format!("{part}.{array_name}");
-        let Some((_, numbers)) = tensors.iter().find(|(found, _)| *found == name) else {
-            return Err(Error::invalid(format!("the file has no array `{name}`")));
-        };
-        let (nodes, channels) = (array.nodes(), array.channels());
-        if numbers.len() != nodes * channels {
-            return Err(Error::invalid(format!(
-                "the array `{name}` has {} numbers, this graph and model need {nodes} x {channels}",
-                numbers.len()
-            )));
-        }
-        *array = NodeMatrix::from_rows(nodes, channels, numbers)?;
-    }
-    Ok(())
 }
 
 /// What a training step hands over.
@@ -330,80 +319,11 @@ struct StepOutcome {
 }
 
 /// Streams of one seed: a step's number in the upper bits, what is dropped in the lower.
-fn step_dropout(config: &GraphConfig, step: u64) -> StepDropout {
+fn step_dropout(config: &GraphConfig, step: u64) -> GraphDropout {
     let dropout = |rate: f64, what: u64| Dropout::new(rate, config.seed, step * 4 + what);
-    StepDropout {
-        encoder: EncoderDropout {
-            features: dropout(config.feature_dropout, 0),
-            hidden: dropout(config.hidden_dropout, 1),
-        },
+    GraphDropout {
+        features: dropout(config.feature_dropout, 0),
+        hidden: dropout(config.hidden_dropout, 1),
         edges: dropout(config.edge_dropout, 2),
     }
-}
-
-/// The published code's first weights: Glorot's uniform for matrices, uniform in `+-1/sqrt(outputs)` for biases.
-fn first_weights(features: usize, hidden: usize, classes: usize, seed: u64) -> Encoder<f32> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut weights = Encoder::zeros(features, hidden, classes);
-    let glorot = |inputs: usize, outputs: usize| (6.0 / (inputs + outputs) as f64).sqrt();
-    let bias = |outputs: usize| 1.0 / (outputs as f64).sqrt();
-    let bounds = [glorot(features, hidden), bias(hidden), glorot(hidden, classes), bias(classes)];
-    for (array, bound) in weights.arrays_mut().into_iter().zip(bounds) {
-        for row in 0..array.nodes() {
-            for weight in array.row_mut(row) {
-                let unit = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-                *weight = (bound * (2.0 * unit - 1.0)) as f32;
-            }
-        }
-    }
-    weights
-}
-
-/// The softmax of one node's state, in f64.
-pub(super) struct Softmax<'a> {
-    row: &'a [f32],
-    top: f64,
-    total: f64,
-}
-
-impl<'a> Softmax<'a> {
-    pub fn of(row: &'a [f32]) -> Self {
-        let top = row.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b.into()));
-        let total = row.iter().map(|&z| (f64::from(z) - top).exp()).sum();
-        Self { row, top, total }
-    }
-
-    pub fn probability(&self, class: usize) -> f64 {
-        (f64::from(self.row[class]) - self.top).exp() / self.total
-    }
-
-    /// `-ln probability`.
-    pub fn surprise(&self, class: usize) -> f64 {
-        self.total.ln() - (f64::from(self.row[class]) - self.top)
-    }
-}
-
-/// What a node has in the state, and its class.
-fn labelled<'a>(problem: &GraphProblem, state: &'a NodeMatrix<f32>, node: u32) -> (&'a [f32], u32) {
-    (state.row(problem.row(node)), problem.labels[node as usize])
-}
-
-/// Mean of `-ln softmax(Z)[label]` over `nodes`, and its gradient for their rows.
-fn cross_entropy(
-    problem: &GraphProblem,
-    state: &NodeMatrix<f32>,
-    nodes: &[u32],
-    gradient: &mut NodeMatrix<f32>,
-) -> f64 {
-    let share = 1.0 / nodes.len() as f64;
-    let mut loss = 0.0;
-    for &node in nodes {
-        let (row, label) = labelled(problem, state, node);
-        let (row, label) = (Softmax::of(row), label as usize);
-        loss += share * row.surprise(label);
-        for (class, g) in gradient.row_mut(problem.row(node)).iter_mut().enumerate() {
-            *g = (share * (row.probability(class) - f64::from(u8::from(class == label)))) as f32;
-        }
-    }
-    loss
 }

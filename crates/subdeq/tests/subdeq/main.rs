@@ -4,6 +4,7 @@ mod attack_layers;
 mod classifier;
 mod common;
 mod configs;
+mod devices;
 mod fixed_points;
 #[cfg(target_os = "linux")]
 mod fuzz_model_files;

@@ -10,6 +10,7 @@
 mod adjacency;
 mod chunks;
 mod conjugate_gradient;
+mod device;
 mod dropout;
 mod encoder;
 mod node_matrix;
@@ -23,6 +24,7 @@ mod residual;
 mod tests;
 
 pub use adjacency::{Adjacency, Edges, ThinnedEdges};
+pub use device::{CpuGraph, CpuGraphPlan};
 pub use dropout::Dropout;
 pub use encoder::{Encoder, EncoderDropout, EncoderPass, Features, OutputActivation};
 pub use node_matrix::NodeMatrix;

@@ -1,0 +1,195 @@
+//! The trainer on a device that watches itself: nothing travels inside a step, and whatever fails is told in a sentence.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use subdeq::map::Architecture;
+use subdeq::model::{Batch, Classifier, ClassifierSpec, Core};
+use subdeq::subdeq_engine::network::Adam;
+use subdeq::subdeq_engine::{Checking, DataSets, Images, Picks, Traffic};
+use subdeq::train::{
+    Cosine, DataConfig, EvaluationPlan, Parts, RunFolder, RunOptions, TensorFile, TrainConfig, train_run,
+};
+use subdeq::{Cpu, Device, Init, Layout, Network, OdeActivation, Stopping};
+
+type Watched = Checking<Cpu<f32>>;
+
+fn watched() -> Arc<Watched> {
+    Arc::new(Checking::new(Cpu::new(1).unwrap()))
+}
+
+fn cores(layout: Layout) -> Vec<Core> {
+    let equilibrium = |name: &&str| Core::Equilibrium {
+        architecture: Architecture::named(name, layout).unwrap(),
+        solver: None,
+        stopping: Stopping::relative(1e-3).max_iterations(60),
+        adjoint: None,
+    };
+    let others = [Core::ExplicitTanh, Core::NeuralOde { activation: OdeActivation::Tanh, tolerance: 1e-3 }];
+    Architecture::NAMES.iter().map(equilibrium).chain(others).collect()
+}
+
+fn spec(layout: Layout, core: Core) -> ClassifierSpec {
+    let pool = (layout == Layout::Conv).then_some(2);
+    let init = Init::Release;
+    ClassifierSpec { height: 4, width: 4, channels: 2, hidden: 5, pool, classes: 3, core, init }
+}
+
+/// Images whose class can be seen: a bright row.
+fn images(count: usize, seed: u64) -> Images {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let labels: Vec<u32> = (0..count as u32).map(|i| i % 3).collect();
+    let mut pixels: Vec<u8> = (0..count * 32).map(|_| rng.random_range(0..60)).collect();
+    for (image, &label) in pixels.chunks_exact_mut(32).zip(&labels) {
+        image[4 * label as usize..][..4].fill(220);
+    }
+    Images::new(pixels, labels, [2, 4, 4], 255.0, &[0.2, 0.2], &[0.3, 0.3]).unwrap()
+}
+
+fn between(before: Traffic, after: Traffic) -> Traffic {
+    Traffic {
+        allocations: after.allocations - before.allocations,
+        written: after.written - before.written,
+        read: after.read - before.read,
+        scalars: after.scalars - before.scalars,
+        summaries: after.summaries - before.summaries,
+        calls: 0,
+    }
+}
+
+/// With the data on the device, a step allocates nothing, brings nothing over, and is read by one summary.
+#[test]
+fn nothing_travels_inside_a_step() {
+    for layout in [Layout::Dense, Layout::Conv] {
+        for core in cores(layout) {
+            let what = format!("{layout:?} {}", core.name());
+            let device = watched();
+            let warm = matches!(core, Core::Equilibrium { .. });
+            let mut rng = ChaCha8Rng::seed_from_u64(1);
+            let mut model = Classifier::new(device.clone(), spec(layout, core), &mut rng).unwrap();
+            let set = device.images(&images(12, 2), 3).unwrap();
+            let list = device.integers(&(0..12).collect::<Vec<u32>>()).unwrap();
+            let state_len = if layout == Layout::Dense { 5 } else { 5 * 16 };
+            let mut states = device.zeros(12 * state_len).unwrap();
+            let mut step = |number: u64| {
+                let states = (warm && number % 2 == 0).then_some(&mut states);
+                let picks = Picks { list: &list, range: 3..11 };
+                model.step(Batch { images: &set, picks, states }, &Adam::new(1e-3, 1e-5, number)).unwrap();
+                model.finish().unwrap()
+            };
+            // Room is made, and the step of a splitting is chosen.
+            let _ = (step(1), step(2));
+            let before = device.traffic();
+            let summary = step(3);
+            step(4);
+            let found = between(before, device.traffic());
+            assert_eq!(found, Traffic { summaries: 2, ..Traffic::default() }, "{what}");
+            assert_eq!(summary.samples, 8, "{what}");
+        }
+    }
+}
+
+fn config(layout: Layout, name: &str, warm_start: bool) -> TrainConfig {
+    let architecture = Architecture::named(name, layout).unwrap();
+    let stopping = Stopping::relative(1e-3).max_iterations(60);
+    let core = Core::Equilibrium { architecture, solver: None, stopping, adjoint: None };
+    TrainConfig {
+        epochs: 2,
+        batch: 8,
+        weight_decay: 1e-5,
+        seed: 3,
+        warm_start,
+        rate: Cosine { start: 1e-2, end: 1e-3 },
+        data: DataConfig {
+            name: "rows".into(),
+            split: "release".into(),
+            split_seed: 0,
+            fingerprint: "none".into(),
+            white: 255,
+            mean: vec![0.2; 2],
+            deviation: vec![0.3; 2],
+            class_names: vec!["top".into(), "second".into(), "third".into()],
+            flips: true,
+        },
+        model: spec(layout, core),
+    }
+}
+
+fn parts() -> Parts {
+    Parts { train: images(26, 4), validation: images(9, 5), test: images(6, 6) }
+}
+
+/// Trains in a folder (on, if it was begun there) and gives the selected arrays.
+fn trained<D: Network<Elem = f32>>(
+    device: &Arc<D>,
+    folder: &std::path::Path,
+    config: &TrainConfig,
+) -> subdeq::Result<Vec<(String, Vec<f32>)>> {
+    let run = match RunFolder::open(folder) {
+        Ok((run, _)) => run,
+        Err(_) => RunFolder::create(folder, config)?,
+    };
+    let evaluation = EvaluationPlan { certify: 2, examples: 2, threads: 1 };
+    let options = RunOptions { evaluation, ..RunOptions::default() };
+    let go_on = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
+    train_run(device, &run, config, &parts(), &options, go_on)?;
+    Ok(TensorFile::<serde_json::Value>::read(&run.model_path())?.tensors)
+}
+
+/// The same bits as on the device that is watched, and few transfers in a whole training.
+#[test]
+fn a_whole_training_is_the_same_on_both() {
+    for (layout, name, warm) in [
+        (Layout::Dense, "split-sign", true),
+        (Layout::Conv, "monotone", false),
+        (Layout::Dense, "gains", false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(layout, name, warm);
+        let plain = trained(&Arc::new(Cpu::<f32>::new(2).unwrap()), &folder.path().join("a"), &config);
+        let device = watched();
+        let other = trained(&device, &folder.path().join("b"), &config);
+        assert_eq!(plain.unwrap(), other.unwrap(), "{name}");
+        // Two epochs of four batches, two validations, and the test images.
+        assert_eq!(device.traffic().summaries, 2 * 4 + 2 + 1, "{name}");
+    }
+}
+
+/// Whichever allocation fails: a sentence, and the run goes on afterwards to the bits of one that never failed.
+#[test]
+fn failed_allocations_are_sentences_and_the_run_goes_on() {
+    failures(
+        |device| device.traffic().allocations,
+        Watched::fail_at_allocation,
+        "do not fit into the memory",
+    );
+}
+
+/// Whichever call fails, likewise.
+#[test]
+fn failed_calls_are_sentences_and_the_run_goes_on() {
+    failures(|device| device.traffic().calls, Watched::fail_at_call, "the device failed: it was told to");
+}
+
+fn failures(count: fn(&Watched) -> u64, fail_at: fn(&Watched, u64), sentence: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(Layout::Dense, "monotone", false);
+    let device = watched();
+    let expected = trained(&device, &folder.path().join("whole"), &config).unwrap();
+    let all = count(&device);
+    assert!(all > 50, "{all}");
+    let mut failed = 0;
+    // Every one of the first and last, and some in between.
+    for k in (0..all).filter(|k| *k < 40 || *k + 10 > all || k % 37 == 0) {
+        let folder = folder.path().join(format!("{k}"));
+        let device = watched();
+        fail_at(&device, k);
+        let error = trained(&device, &folder, &config).unwrap_err().to_string();
+        assert!(error.contains(sentence), "{k} of {all}: {error}");
+        failed += 1;
+        assert_eq!(trained(&device, &folder, &config).unwrap(), expected, "{k} of {all}");
+    }
+    assert!(failed >= 40, "{failed}");
+}
