@@ -214,6 +214,11 @@ impl<D: Network> Classifier<D> {
 
     /// Forward and backward pass of the images that are loaded.
     fn differentiate(&mut self, batch: usize, start: CoreStart<'_, D>) -> Result<()> {
+        // A loss that is not finite is the cause of whatever was refused after it.
+        self.forward_and_back(batch, start).map_err(|error| self.finish().err().unwrap_or(error))
+    }
+
+    fn forward_and_back(&mut self, batch: usize, start: CoreStart<'_, D>) -> Result<()> {
         self.core_forward(batch, start)?;
         let Self { device, buffers, core, norm, scale, offset, head, spec, tally, .. } = self;
         let (device, b) = (&**device, made(buffers)?);

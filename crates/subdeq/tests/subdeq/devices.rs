@@ -73,6 +73,7 @@ fn nothing_travels_inside_a_step() {
             let list = device.integers(&(0..12).collect::<Vec<u32>>()).unwrap();
             let state_len = if layout == Layout::Dense { 5 } else { 5 * 16 };
             let mut states = device.zeros(12 * state_len).unwrap();
+            device.fill(12 * state_len, 1.0, &mut states).unwrap();
             let mut step = |number: u64| {
                 let states = (warm && number % 2 == 0).then_some(&mut states);
                 let picks = Picks { list: &list, range: 3..11 };
@@ -152,8 +153,9 @@ fn a_whole_training_is_the_same_on_both() {
         let device = watched();
         let other = trained(&device, &folder.path().join("b"), &config);
         assert_eq!(plain.unwrap(), other.unwrap(), "{name}");
-        // Two epochs of four batches, two validations, and the test images.
-        assert_eq!(device.traffic().summaries, 2 * 4 + 2 + 1, "{name}");
+        // Two epochs of four batches and a validation each, the test images, and the examples among them.
+        let summaries = device.traffic().summaries;
+        assert!((2 * (4 + 1) + 1..=2 * (4 + 1) + 2).contains(&summaries), "{name}: {summaries}");
     }
 }
 
