@@ -8,6 +8,6 @@ if ! cargo +nightly miri --version >/dev/null 2>&1; then
     echo "skipped: no nightly toolchain with Miri"
     exit 0
 fi
-[ $# -gt 0 ] || set -- buffer chunks fourier::fft node_matrix network::scratch parts team vector what_kernels_rely_on
+[ $# -gt 0 ] || set -- buffer chunks node_matrix network::scratch parts team vector what_kernels_rely_on
 export SUBDEQ_ISA=portable MIRIFLAGS="-Zmiri-disable-isolation ${MIRIFLAGS:-}"
 cargo +nightly miri test -p subdeq-engine --lib -- "$@"

@@ -10,6 +10,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::Real;
 use crate::cpu::buffer::Zeroable;
+use crate::cpu::graph::GraphKernels;
 use crate::cpu::isa::{Isa, Vectorised};
 
 /// The elementary functions of an `f32` vector, from [`super::vmath`].
@@ -68,7 +69,7 @@ pub use portable::Array;
 ///     unimplemented!()
 /// }
 /// ```
-pub trait SimdReal: Real + Zeroable {
+pub trait SimdReal: Real + Zeroable + GraphKernels {
     /// The elementary functions of the portable vectors.
     #[doc(hidden)]
     type Elementary: portable::Elementary<Self>;

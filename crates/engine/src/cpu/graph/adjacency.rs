@@ -237,7 +237,7 @@ impl<T: SimdReal> Kept<T> {
                     values: values.take(span),
                 }
             };
-            cpu.isa().dispatch(part);
+            T::thin(cpu.isa(), part);
         });
     }
 }
@@ -266,7 +266,7 @@ impl<T: SimdReal> ThinnedEdges<T> {
 pub(crate) const BLOCK: usize = 128;
 
 /// Thins out one chunk.
-struct Thin<'a, T> {
+pub struct Thin<'a, T> {
     source: Entries<'a, T>,
     rows: Range<usize>,
     dropout: Dropout,

@@ -36,28 +36,28 @@ pub(crate) fn is_top<V: Lanes>(normalised: V) -> V {
 }
 
 /// One chunk of a pull back.
-pub(crate) struct Pull<'a, T> {
-    pub constants: Constants<T>,
+pub struct Pull<'a, T> {
+    pub(super) constants: Constants<T>,
     /// Entries of the transposed matrix.
-    pub entries: Entries<'a, T>,
-    pub rows: Range<usize>,
+    pub(super) entries: Entries<'a, T>,
+    pub(super) rows: Range<usize>,
     /// The `q` of the step after, whole; `None` stands for zero.
-    pub after: Option<&'a [T]>,
+    pub(super) after: Option<&'a [T]>,
     /// What arrives besides, whole.
-    pub arriving: Option<&'a [T]>,
+    pub(super) arriving: Option<&'a [T]>,
     /// The image of this step, whole.
-    pub image: &'a [T],
+    pub(super) image: &'a [T],
     /// Its norms, one per row or per column of the whole.
-    pub norms: &'a [T],
+    pub(super) norms: &'a [T],
     /// `f`, whole.
-    pub injection: &'a [T],
+    pub(super) injection: &'a [T],
     /// The rows of `q`.
-    pub q: &'a mut [T],
+    pub(super) q: &'a mut [T],
     /// The rows of the injection's gradient, to be added to.
-    pub injection_gradient: Option<&'a mut [T]>,
+    pub(super) injection_gradient: Option<&'a mut [T]>,
     /// `sum g z` of this chunk's columns, where columns are normalised.
-    pub column_products: &'a mut [f64],
-    pub measure: Option<Measure>,
+    pub(super) column_products: &'a mut [f64],
+    pub(super) measure: Option<Measure>,
 }
 
 impl<T: SimdReal> Vectorised<T> for Pull<'_, T> {
