@@ -21,7 +21,7 @@ use crate::failure::Failure;
 
 /// Deep equilibrium models whose fixed point is provably unique.
 #[derive(Parser)]
-#[command(name = "subdeq", version, about)]
+#[command(name = "subdeq", version = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SUBDEQ_COMMIT"), ")"), about)]
 pub struct Program {
     #[command(subcommand)]
     command: Command,

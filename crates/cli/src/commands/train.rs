@@ -62,7 +62,7 @@ pub struct Args {
     /// Repeat the run of a config.toml (only --out, --seed and --seeds can be given beside it).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["data", "arch", "model", "epochs", "batch", "lr", "weight_decay", "channels", "pool", "split", "split_seed", "warm_start"])]
     config: Option<PathBuf>,
-    /// Images per batch [default: 128; 32 for digits, 64 for tiny-imagenet].
+    /// Images per batch; more than there are means all of them [default: 128; 32 for digits, 64 for tiny-imagenet].
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
     /// Learning rate at the beginning; it falls to 1e-6 along a cosine [default: 0.001].

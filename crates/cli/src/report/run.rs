@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use subdeq::train::Evaluation;
+use subdeq::train::{Evaluation, read_regular_file};
 
 use crate::failure::Failure;
 use crate::paper::Column;
+
+/// A larger file is none of a run's.
+const MAX_BYTES: u64 = 1 << 30;
 
 /// How deep run folders are looked for below a folder that is none itself.
 const DEEPEST: usize = 4;
@@ -64,7 +67,9 @@ impl Run {
     /// Reads a run folder.
     pub fn read(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join("config.toml");
-        let config = fs::read_to_string(&path).map_err(|why| unreadable(&path, &why))?;
+        let config = read_text(&path)?.ok_or_else(|| {
+            Failure::other(format!("{} cannot be read: there is no such file", path.display()))
+        })?;
         let table: toml::Table =
             config.parse().map_err(|why| Failure::other(format!("{}: {why}", path.display())))?;
         let evaluation: Option<Evaluation> = read_json(&folder.join("evaluation.json"))?;
@@ -160,23 +165,24 @@ fn unreadable(path: &Path, why: &std::io::Error) -> Failure {
     Failure::other(format!("{} cannot be read: {why}", path.display()))
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
-    match fs::read_to_string(path) {
-        Ok(text) => serde_json::from_str(&text)
-            .map(Some)
-            .map_err(|why| Failure::other(format!("{}: {why}", path.display()))),
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(why) => Err(unreadable(path, &why)),
+/// The text of a file of a run's folder, if there is one.
+fn read_text(path: &Path) -> Result<Option<String>, Failure> {
+    if !path.exists() {
+        return Ok(None);
     }
+    let bytes = read_regular_file(path, MAX_BYTES).map_err(Failure::other)?;
+    let text = String::from_utf8(bytes);
+    text.map(Some).map_err(|why| Failure::other(format!("{} is no text: {why}", path.display())))
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
+    let Some(text) = read_text(path)? else { return Ok(None) };
+    serde_json::from_str(&text).map(Some).map_err(|why| Failure::other(format!("{}: {why}", path.display())))
 }
 
 /// A last line that a killed process left half written is no epoch; one in the middle is damage.
 fn read_metrics(path: &Path) -> Result<Vec<Map<String, Value>>, Failure> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(why) => return Err(unreadable(path, &why)),
-    };
+    let Some(text) = read_text(path)? else { return Ok(Vec::new()) };
     let lines: Vec<&str> = text.lines().collect();
     let mut epochs = Vec::with_capacity(lines.len());
     for (k, line) in lines.iter().enumerate() {

@@ -25,15 +25,24 @@ fn train(folder: &Path, out: &str, threads: &str, options: &[&str]) -> Command {
     command
 }
 
-/// The lines of metrics that the checkpoint of a run counts as completed, with their times: an epoch that is trained again
-/// takes another time.
-pub fn completed(run: &Path) -> Vec<String> {
-    let Ok(bytes) = std::fs::read(run.join("checkpoint.safetensors")) else { return Vec::new() };
+/// The note of a run's checkpoint, if there is one.
+fn checkpoint(run: &Path) -> Option<serde_json::Value> {
+    let bytes = std::fs::read(run.join("checkpoint.safetensors")).ok()?;
     let (length, rest) = bytes.split_first_chunk::<8>().unwrap();
     let header: serde_json::Value =
         serde_json::from_slice(&rest[..u64::from_le_bytes(*length) as usize]).unwrap();
-    let note = header["__metadata__"]["subdeq"].as_str().unwrap();
-    let note: serde_json::Value = serde_json::from_str(note).unwrap();
+    Some(serde_json::from_str(header["__metadata__"]["subdeq"].as_str().unwrap()).unwrap())
+}
+
+/// Updates that a run's checkpoint has behind it.
+fn steps(run: &Path) -> u64 {
+    checkpoint(run).map_or(0, |note| note["step"].as_u64().unwrap())
+}
+
+/// The lines of metrics that the checkpoint of a run counts as completed, with their times: an epoch that is trained again
+/// takes another time.
+pub fn completed(run: &Path) -> Vec<String> {
+    let Some(note) = checkpoint(run) else { return Vec::new() };
     let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
     text.lines().take(note["epoch"].as_u64().unwrap() as usize).map(str::to_owned).collect()
 }
@@ -59,7 +68,7 @@ fn survives(options: &[&str], seed: u64) {
     let often = [options, &["--checkpoint-seconds", "0"]].concat();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let (mut killed, mut ended) = (0, 0);
-    let mut kept: Vec<String> = Vec::new();
+    let (mut kept, mut done) = (Vec::<String>::new(), 0);
     while killed < kills() {
         let mut child = train(path, "killed", "1", &often).spawn().unwrap();
         sleep(Duration::from_micros(rng.next_u64() % 400_000));
@@ -70,7 +79,7 @@ fn survives(options: &[&str], seed: u64) {
             compare(path);
             assert!(completed(&path.join("killed")).starts_with(&kept), "epochs were trained again");
             std::fs::remove_dir_all(path.join("killed")).unwrap();
-            kept.clear();
+            (kept, done) = (Vec::new(), 0);
             ended += 1;
             assert!(ended < 10 * (1 + killed), "{ended} runs ended before a kill");
             continue;
@@ -81,6 +90,9 @@ fn survives(options: &[&str], seed: u64) {
         let now = completed(&path.join("killed"));
         assert!(now.starts_with(&kept), "epochs were trained again: {kept:?} became {now:?}");
         kept = now;
+        let steps = steps(&path.join("killed"));
+        assert!(steps >= done, "the work of {done} updates was thrown away, {steps} are done");
+        done = steps;
     }
     let last = train(path, "killed", "1", &often).output().unwrap();
     assert!(last.status.success(), "{}", String::from_utf8_lossy(&last.stderr));

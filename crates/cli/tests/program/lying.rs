@@ -307,9 +307,13 @@ fn what_is_not_a_file_of_a_reasonable_size_is_not_read() {
     let pipe = |at: &Path| assert!(Command::new("mkfifo").arg(at).status().unwrap().success());
     let endless = |at: &Path| fs::File::create(at).unwrap().set_len(1 << 40).unwrap();
     let inside = |at: &Path| fs::create_dir(at).unwrap();
-    let makers: [(&str, &dyn Fn(&Path)); 4] =
-        [("device", &device), ("pipe", &pipe), ("endless", &endless), ("folder", &inside)];
-    for (kind, make) in makers {
+    for kind in ["device", "pipe", "endless", "folder"] {
+        let make = |at: &Path| match kind {
+            "device" => device(at),
+            "pipe" => pipe(at),
+            "endless" => endless(at),
+            _ => inside(at),
+        };
         for extension in ["npy", "safetensors", "png", "idx"] {
             let file = format!("{kind}.{extension}");
             make(&path.join(&file));
@@ -335,6 +339,9 @@ fn what_is_not_a_file_of_a_reasonable_size_is_not_read() {
                 refused(path, &["eval", run]);
             } else {
                 refused(path, &["train", "--resume", "--quiet", "--out", run]);
+            }
+            if matches!(name, "config.toml" | "metrics.jsonl") {
+                refused(path, &["report", run]);
             }
             if kind == "folder" {
                 fs::remove_dir(&place).unwrap()

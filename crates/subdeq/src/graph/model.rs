@@ -173,7 +173,7 @@ impl GraphModel {
                 Err(Error::invalid("a solve needs at least one iteration"))
             }
             GraphMode::Equilibrium { solver: GraphSolver::Anderson { window, ridge }, .. }
-                if !(1..=MAX_WINDOW).contains(&window) || !(ridge >= 0.0 && ridge.is_finite()) =>
+                if !((1..=MAX_WINDOW).contains(&window) && ridge >= 0.0 && ridge.is_finite()) =>
             {
                 Err(Error::invalid(format!(
                     "Anderson's method with a window of {window} and a ridge of {ridge}: the window must lie between 1 and \

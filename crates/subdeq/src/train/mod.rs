@@ -9,6 +9,9 @@
 //! | `checkpoint.safetensors` | parameters, optimiser, position: where `resume` continues, bit for bit |
 //! | `model.safetensors` | the parameters with the lowest validation error, with config and certificate in the metadata |
 //! | `evaluation.json` | what that model does on the test images |
+//!
+//! One process trains in a folder at a time ([`RunFolder::claim`]); what is read from files is compared with what their
+//! configuration implies ([`check_arrays`]) before anything is made of it.
 
 mod atomic_file;
 mod checkpoint;

@@ -114,7 +114,7 @@ pub fn load_model<D: Network<Elem = f32>>(
     let fault = |why: Error| Error::Invalid(format!("{}: {why}", path.display()));
     note.config.check().map_err(fault)?;
     check_arrays(&model_arrays(&note.config.model).map_err(fault)?, &tensors).map_err(fault)?;
-    let mut model = build(device, &note.config, &tensors)?;
+    let mut model = build(device, &note.config, &tensors).map_err(fault)?;
     if let Some(layer) = model.equilibrium() {
         // Only what holds for the very equation, weights and inputs of this model is taken over.
         let known = match &note.certificate {

@@ -43,7 +43,8 @@ fn cores(layout: Layout, tolerance: f64) -> Vec<Core> {
     names.map(|name| equilibrium(name, layout, tolerance)).chain([Core::ExplicitTanh]).chain(odes).collect()
 }
 
-/// The loss, when one array alone is moved against its gradient: each array's gradient is right by itself.
+/// The loss, when one array alone is moved along a direction that knows nothing of its gradient: each array's gradient is
+/// right by itself.
 #[test]
 fn the_loss_moves_as_each_gradient_says() {
     for layout in [Layout::Dense, Layout::Conv] {
@@ -53,33 +54,35 @@ fn the_loss_moves_as_each_gradient_says() {
             let x = random(6 * 32, 2);
             let labels = [0, 1, 2, 0, 1, 2];
             let before = model.state().unwrap();
-            // Adam's first step without decay moves every parameter by rate * sign(g) (up to epsilon), and the mean after it
-            // is 0.1 g.
-            let loss = model.train_step(&x, &labels, &Adam::new(1e-6, 0.0, 1)).unwrap().loss;
+            // The mean after Adam's first step without decay is 0.1 g.
+            model.train_step(&x, &labels, &Adam::new(1e-6, 0.0, 1)).unwrap();
             let after = model.state().unwrap();
             let parameter = |name: &str| {
                 !(name.ends_with(".mean") || name.ends_with(".square") || name.starts_with("norm.running"))
             };
-            let mut moved_arrays = 0;
-            for (k, (name, old)) in before.iter().enumerate().filter(|(_, (name, _))| parameter(name)) {
+            let mut listened = 0;
+            for (k, (name, value)) in before.iter().enumerate().filter(|(_, (name, _))| parameter(name)) {
                 let (_, mean) = after.iter().find(|(n, _)| *n == format!("{name}.mean")).unwrap();
-                let new = &after[k].1;
-                let predicted =
-                    old.iter().zip(new).zip(mean).map(|((o, n), m)| (n - o) * m / 0.1).sum::<f64>();
-                let mut state = before.clone();
-                state[k].1.clone_from(new);
-                model.set_state(&state).unwrap();
-                let moved = model.gradients(&x, &labels).unwrap().loss - loss;
-                // Losses near 1 are known to 1e-13 or so (the integration of an ODE to less).
+                let direction: Vec<f64> = random(value.len(), 3).iter().map(|d| 1e-5 * d).collect();
+                let mut loss = |sign: f64| {
+                    let mut state = before.clone();
+                    state[k].1 = value.iter().zip(&direction).map(|(x, d)| x + sign * d).collect();
+                    model.set_state(&state).unwrap();
+                    model.gradients(&x, &labels).unwrap().loss
+                };
+                let moved = (loss(1.0) - loss(-1.0)) / 2.0;
+                let terms: Vec<f64> = direction.iter().zip(mean).map(|(d, m)| d * m / 0.1).collect();
+                let (predicted, size) =
+                    (terms.iter().sum::<f64>(), terms.iter().map(|t| t.abs()).sum::<f64>());
+                // Losses near 1 are known to 1e-13 or so, behind an integration to less.
                 let unknown = if what.contains("NeuralOde") { 1e-9 } else { 1e-11 };
                 assert!(
-                    (moved - predicted).abs() <= 2e-2 * predicted.abs() + unknown,
+                    (moved - predicted).abs() <= 1e-3 * size + unknown,
                     "{what}: {name} moved the loss by {moved:e}, its gradient says {predicted:e}"
                 );
-                moved_arrays += usize::from(predicted < -10.0 * unknown);
+                listened += usize::from(moved.abs() > 10.0 * unknown);
             }
-            // A gradient that is zero everywhere would agree with a loss that does not listen.
-            assert!(moved_arrays >= 6, "{what}: only {moved_arrays} arrays move the loss");
+            assert!(listened >= 5, "{what}: the loss listens to {listened} arrays only");
         }
     }
 }

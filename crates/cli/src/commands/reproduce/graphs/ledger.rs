@@ -56,6 +56,9 @@ pub struct Record {
     pub promised: Option<u64>,
     /// The same, counted.
     pub measured: Option<u64>,
+    /// The commit that the program was built from; older records have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
 }
 
 /// The runs of one table.

@@ -249,6 +249,7 @@ impl Bench<'_, '_> {
             metric,
             promised: convergence.as_ref().and_then(|convergence| convergence.promised),
             measured: convergence.map(|convergence| convergence.measured),
+            commit: Some(env!("SUBDEQ_COMMIT").to_owned()),
             key,
         };
         eprintln!(

@@ -45,6 +45,9 @@ pub struct Entry {
     pub ended: u64,
     /// Version of this program.
     pub version: String,
+    /// The commit it was built from; older entries have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// Everything that decided the result.
     pub config: Value,
 }
@@ -95,6 +98,7 @@ impl Entry {
             machine,
             ended: now.map_or(0, |since| since.as_secs()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: Some(env!("SUBDEQ_COMMIT").to_owned()),
             config: as_json(config)?,
         })
     }
@@ -163,6 +167,7 @@ mod tests {
             machine: Machine::here(1, 2),
             ended: 0,
             version: "0".into(),
+            commit: None,
             config: serde_json::json!({ "seed": seed, "epochs": 30 }),
         }
     }
@@ -180,6 +185,16 @@ mod tests {
         assert_eq!(found, [("a", 2.0), ("b", 3.0)]);
         assert!(again.find("b", &entry("b", 0, 0.0).config).is_some());
         assert!(again.find("b", &serde_json::json!({ "seed": 0, "epochs": 3 })).is_none());
+    }
+
+    #[test]
+    fn an_entry_without_a_commit_reads_and_writes_back() {
+        let old = serde_json::to_value(entry("a", 0, 1.0)).unwrap();
+        assert!(old.get("commit").is_none());
+        let read: Entry = serde_json::from_value(old.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), old);
+        let new = Entry { commit: Some("0123456789ab-dirty".into()), ..read };
+        assert_eq!(serde_json::to_value(&new).unwrap()["commit"], "0123456789ab-dirty");
     }
 
     #[test]
