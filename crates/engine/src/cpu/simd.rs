@@ -10,7 +10,6 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::Real;
 use crate::cpu::buffer::Zeroable;
-use crate::cpu::graph::GraphKernels;
 use crate::cpu::isa::{Isa, Vectorised};
 
 /// The elementary functions of an `f32` vector, from [`super::vmath`].
@@ -69,7 +68,7 @@ pub use portable::Array;
 ///     unimplemented!()
 /// }
 /// ```
-pub trait SimdReal: Real + Zeroable + GraphKernels {
+pub trait SimdReal: Real + Zeroable {
     /// The elementary functions of the portable vectors.
     #[doc(hidden)]
     type Elementary: portable::Elementary<Self>;

@@ -237,7 +237,7 @@ impl<T: SimdReal> Kept<T> {
                     values: values.take(span),
                 }
             };
-            T::thin(cpu.isa(), part);
+            cpu.isa().dispatch(part);
         });
     }
 }
@@ -266,7 +266,7 @@ impl<T: SimdReal> ThinnedEdges<T> {
 pub(crate) const BLOCK: usize = 128;
 
 /// Thins out one chunk.
-pub struct Thin<'a, T> {
+struct Thin<'a, T> {
     source: Entries<'a, T>,
     rows: Range<usize>,
     dropout: Dropout,

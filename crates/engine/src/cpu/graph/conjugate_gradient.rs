@@ -172,10 +172,7 @@ impl<T: SimdReal> System<'_, T> {
     fn products(&mut self, x: &[T], y: &[T]) -> Vec<f64> {
         self.each(|this, k, sums| {
             let span = this.span(k);
-            T::channel_products(
-                this.isa,
-                Products { x: &x[span.clone()], y: &y[span], stride: this.stride, sums },
-            );
+            this.isa.dispatch(Products { x: &x[span.clone()], y: &y[span], stride: this.stride, sums });
         })
     }
 
@@ -186,10 +183,15 @@ impl<T: SimdReal> System<'_, T> {
             // SAFETY: chunks are disjoint ranges of rows.
             let image = unsafe { images.take(this.span(k)) };
             let rows = this.entries.chunks[k].clone();
-            T::shifted_product(
-                this.isa,
-                Apply { entries: this.entries, rows, keep: this.keep, stride: this.stride, x, image, sums },
-            );
+            this.isa.dispatch(Apply {
+                entries: this.entries,
+                rows,
+                keep: this.keep,
+                stride: this.stride,
+                x,
+                image,
+                sums,
+            });
         })
     }
 
@@ -208,8 +210,8 @@ impl<T: SimdReal> System<'_, T> {
             // SAFETY: as above.
             let (z, residual) = unsafe { (zs.take(span.clone()), residuals.take(span.clone())) };
             let (direction, image) = (&direction[span.clone()], &image[span]);
-            T::advance(this.isa, Advance { step, direction, image, z, residual });
-            T::channel_products(this.isa, Products { x: residual, y: residual, stride: this.stride, sums });
+            this.isa.dispatch(Advance { step, direction, image, z, residual });
+            this.isa.dispatch(Products { x: residual, y: residual, stride: this.stride, sums });
         })
     }
 
@@ -220,7 +222,7 @@ impl<T: SimdReal> System<'_, T> {
             let span = this.span(k);
             // SAFETY: as above.
             let direction = unsafe { directions.take(span.clone()) };
-            T::turn(this.isa, Turn { ratio, residual: &residual[span], direction });
+            this.isa.dispatch(Turn { ratio, residual: &residual[span], direction });
         });
     }
 }
@@ -228,7 +230,7 @@ impl<T: SimdReal> System<'_, T> {
 /// Rows added up in the working precision before their sum goes to `f64`.
 const FLUSH: usize = 64;
 
-pub struct Products<'a, T> {
+struct Products<'a, T> {
     x: &'a [T],
     y: &'a [T],
     stride: usize,
@@ -256,7 +258,7 @@ impl<T: SimdReal> Vectorised<T> for Products<'_, T> {
     }
 }
 
-pub struct Apply<'a, T> {
+struct Apply<'a, T> {
     entries: Entries<'a, T>,
     rows: Range<usize>,
     keep: T,
@@ -288,7 +290,7 @@ impl<T: SimdReal> Vectorised<T> for Apply<'_, T> {
     }
 }
 
-pub struct Advance<'a, T> {
+struct Advance<'a, T> {
     step: &'a [T],
     direction: &'a [T],
     image: &'a [T],
@@ -312,7 +314,7 @@ impl<T: SimdReal> Vectorised<T> for Advance<'_, T> {
     }
 }
 
-pub struct Turn<'a, T> {
+struct Turn<'a, T> {
     ratio: &'a [T],
     residual: &'a [T],
     direction: &'a mut [T],

@@ -260,7 +260,7 @@ impl<T: SimdReal> EncoderPass<T> {
                 (hidden, outputs.take(rows.start * stride..rows.end * stride))
             };
             let features = &features.matrix;
-            T::encode(isa, Forward { shape, features, weights, activation, dropout, rows, hidden, output });
+            isa.dispatch(Forward { shape, features, weights, activation, dropout, rows, hidden, output });
         });
         Ok(())
     }
@@ -288,10 +288,16 @@ impl<T: SimdReal> EncoderPass<T> {
         let (activation, isa) = (self.activation, isa_for(self.cpu.isa(), self.hidden.stride()));
         let (hidden, output) = (&self.hidden, &self.output_transposed);
         for_each_chunk(&self.cpu, &mut self.partials, |_, partial| {
-            T::pull_encoder(
-                isa,
-                Backward { features: &features.matrix, output, activation, dropout, hidden, f, g, partial },
-            );
+            isa.dispatch(Backward {
+                features: &features.matrix,
+                output,
+                activation,
+                dropout,
+                hidden,
+                f,
+                g,
+                partial,
+            });
         });
         self.add_up(gradient);
         Ok(())
@@ -312,7 +318,7 @@ impl<T: SimdReal> EncoderPass<T> {
             let sum = unsafe { sums.take(span.clone()) };
             sum.fill(T::ZERO);
             for partial in &self.partials {
-                T::accumulate(isa, Accumulate { sum, part: &partial.hidden.padded()[span.clone()] });
+                isa.dispatch(Accumulate { sum, part: &partial.hidden.padded()[span.clone()] });
             }
         });
         for small in [&mut gradient.hidden_bias, &mut gradient.output, &mut gradient.output_bias] {
@@ -332,7 +338,7 @@ impl<T: SimdReal> EncoderPass<T> {
 }
 
 /// `sum += part`.
-pub struct Accumulate<'a, T> {
+struct Accumulate<'a, T> {
     sum: &'a mut [T],
     part: &'a [T],
 }
@@ -393,7 +399,7 @@ fn load_some<V: Lanes>(from: &[V::Elem]) -> V {
     if from.len() >= V::N { V::load(from) } else { V::load_tail(from) }
 }
 
-pub struct Forward<'a, T: SimdReal> {
+struct Forward<'a, T: SimdReal> {
     shape: Shape,
     features: &'a Csr<T>,
     weights: &'a Encoder<T>,
@@ -499,7 +505,7 @@ fn output_layer<V: Lanes>(
     }
 }
 
-pub struct Backward<'a, T: SimdReal> {
+struct Backward<'a, T: SimdReal> {
     features: &'a Csr<T>,
     /// `W2` transposed.
     output: &'a NodeMatrix<T>,

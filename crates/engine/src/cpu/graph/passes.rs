@@ -113,20 +113,17 @@ impl<T: SimdReal> Passes<T> {
                 let (image, row_norms) =
                     unsafe { (images.take(constants.span(&rows)), row_norms.take(normed)) };
                 let column_tops = &mut partial.column_tops[..];
-                partial.distance = T::propagate(
-                    isa,
-                    Propagate {
-                        constants,
-                        entries,
-                        rows,
-                        argument,
-                        injection,
-                        image,
-                        row_norms,
-                        column_tops,
-                        measure,
-                    },
-                );
+                partial.distance = isa.dispatch(Propagate {
+                    constants,
+                    entries,
+                    rows,
+                    argument,
+                    injection,
+                    image,
+                    row_norms,
+                    column_tops,
+                    measure,
+                });
             });
         }
         if constants.norm == Some(GraphNorm::Columns) {
@@ -141,10 +138,8 @@ impl<T: SimdReal> Passes<T> {
                 let argument = argument.map(|argument| &argument[span.clone()]);
                 // SAFETY: as above.
                 let image = unsafe { images.take(span) };
-                partial.distance = T::normalise_columns(
-                    isa,
-                    NormaliseColumns { constants, argument, image, norms, measure },
-                );
+                partial.distance =
+                    isa.dispatch(NormaliseColumns { constants, argument, image, norms, measure });
             });
         }
         self.merged(chunks.len())
@@ -236,23 +231,20 @@ impl<T: SimdReal> Passes<T> {
             let (q, injection_gradient) =
                 unsafe { (qs.take(span.clone()), gradients.as_ref().map(|gradients| gradients.take(span))) };
             let column_products = &mut partial.column_products[..];
-            partial.distance = T::pull(
-                isa,
-                Pull {
-                    constants,
-                    entries,
-                    rows,
-                    after,
-                    arriving,
-                    image,
-                    norms,
-                    injection,
-                    q,
-                    injection_gradient,
-                    column_products,
-                    measure,
-                },
-            );
+            partial.distance = isa.dispatch(Pull {
+                constants,
+                entries,
+                rows,
+                after,
+                arriving,
+                image,
+                norms,
+                injection,
+                q,
+                injection_gradient,
+                column_products,
+                measure,
+            });
         });
     }
 }

@@ -74,21 +74,21 @@ pub(crate) fn divisor<T: SimdReal>(norm: T) -> T {
 }
 
 /// One chunk of an application.
-pub struct Propagate<'a, T> {
-    pub(super) constants: Constants<T>,
-    pub(super) entries: Entries<'a, T>,
-    pub(super) rows: Range<usize>,
+pub(crate) struct Propagate<'a, T> {
+    pub constants: Constants<T>,
+    pub entries: Entries<'a, T>,
+    pub rows: Range<usize>,
     /// The argument, whole; `None` stands for zero.
-    pub(super) argument: Option<&'a [T]>,
+    pub argument: Option<&'a [T]>,
     /// `f`, whole.
-    pub(super) injection: &'a [T],
+    pub injection: &'a [T],
     /// The rows of the image.
-    pub(super) image: &'a mut [T],
+    pub image: &'a mut [T],
     /// The norms of these rows, where rows are normalised.
-    pub(super) row_norms: &'a mut [T],
+    pub row_norms: &'a mut [T],
     /// The largest absolute values of this chunk's columns, where columns are normalised.
-    pub(super) column_tops: &'a mut [T],
-    pub(super) measure: Option<Measure>,
+    pub column_tops: &'a mut [T],
+    pub measure: Option<Measure>,
 }
 
 impl<T: SimdReal> Vectorised<T> for Propagate<'_, T> {
@@ -150,14 +150,14 @@ impl<T: SimdReal> Vectorised<T> for Propagate<'_, T> {
 }
 
 /// Divides one chunk of an image by the norms of the columns, and measures.
-pub struct NormaliseColumns<'a, T> {
-    pub(super) constants: Constants<T>,
+pub(crate) struct NormaliseColumns<'a, T> {
+    pub constants: Constants<T>,
     /// The rows of the argument.
-    pub(super) argument: Option<&'a [T]>,
+    pub argument: Option<&'a [T]>,
     /// The rows of the image.
-    pub(super) image: &'a mut [T],
-    pub(super) norms: &'a [T],
-    pub(super) measure: Option<Measure>,
+    pub image: &'a mut [T],
+    pub norms: &'a [T],
+    pub measure: Option<Measure>,
 }
 
 impl<T: SimdReal> Vectorised<T> for NormaliseColumns<'_, T> {

@@ -36,28 +36,28 @@ pub(crate) fn is_top<V: Lanes>(normalised: V) -> V {
 }
 
 /// One chunk of a pull back.
-pub struct Pull<'a, T> {
-    pub(super) constants: Constants<T>,
+pub(crate) struct Pull<'a, T> {
+    pub constants: Constants<T>,
     /// Entries of the transposed matrix.
-    pub(super) entries: Entries<'a, T>,
-    pub(super) rows: Range<usize>,
+    pub entries: Entries<'a, T>,
+    pub rows: Range<usize>,
     /// The `q` of the step after, whole; `None` stands for zero.
-    pub(super) after: Option<&'a [T]>,
+    pub after: Option<&'a [T]>,
     /// What arrives besides, whole.
-    pub(super) arriving: Option<&'a [T]>,
+    pub arriving: Option<&'a [T]>,
     /// The image of this step, whole.
-    pub(super) image: &'a [T],
+    pub image: &'a [T],
     /// Its norms, one per row or per column of the whole.
-    pub(super) norms: &'a [T],
+    pub norms: &'a [T],
     /// `f`, whole.
-    pub(super) injection: &'a [T],
+    pub injection: &'a [T],
     /// The rows of `q`.
-    pub(super) q: &'a mut [T],
+    pub q: &'a mut [T],
     /// The rows of the injection's gradient, to be added to.
-    pub(super) injection_gradient: Option<&'a mut [T]>,
+    pub injection_gradient: Option<&'a mut [T]>,
     /// `sum g z` of this chunk's columns, where columns are normalised.
-    pub(super) column_products: &'a mut [f64],
-    pub(super) measure: Option<Measure>,
+    pub column_products: &'a mut [f64],
+    pub measure: Option<Measure>,
 }
 
 impl<T: SimdReal> Vectorised<T> for Pull<'_, T> {
