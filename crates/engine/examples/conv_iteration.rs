@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Map, Measure, Operator, Padding, Result, SampleReport, Scope,
+    Activation, Cpu, Device, Equilibria, Extent, Map, Measure, Operator, Padding, Result, SampleReport,
     Solver, Start, Stopping,
 };
 use subdeq_map::Map as Equation;
@@ -78,12 +78,12 @@ fn measure(case: &Case, isa: Isa, repeats: usize) -> Result<()> {
     let gflop = 18.0 * (batch * side * side * channels * channels) as f64 / 1e9;
 
     let rules = [
-        ("mixed, tolerance 1e-3", Measure::Relative, 1e-3, Scope::PerSample, 50),
-        ("fine", Measure::Relative, 2e-5, Scope::WholeBatch, 10),
-        ("full", Measure::Absolute, 0.0, Scope::PerSample, 10),
+        ("mixed, tolerance 1e-3", Measure::Relative, 1e-3, Extent::PerSample, 50),
+        ("fine", Measure::Relative, 2e-5, Extent::WholeBatch, 10),
+        ("full", Measure::Absolute, 0.0, Extent::PerSample, 10),
     ];
-    for (rule, measure, tolerance, scope, max_iterations) in rules {
-        let stopping = Stopping { measure, tolerance, max_iterations, scope };
+    for (rule, measure, tolerance, extent, max_iterations) in rules {
+        let stopping = Stopping { measure, tolerance, max_iterations, extent };
         let (ms, iterations) = median(repeats, || {
             cpu.solve(
                 &mut plan,
@@ -105,8 +105,12 @@ fn measure(case: &Case, isa: Isa, repeats: usize) -> Result<()> {
         );
     }
 
-    let stopping =
-        Stopping { measure: Measure::Relative, tolerance: 1e-3, max_iterations: 50, scope: Scope::PerSample };
+    let stopping = Stopping {
+        measure: Measure::Relative,
+        tolerance: 1e-3,
+        max_iterations: 50,
+        extent: Extent::PerSample,
+    };
     let v = cpu.upload(&noise(batch * operator.state_len(), 3))?;
     let mut g = cpu.zeros(batch * operator.state_len())?;
     let mut gy = cpu.zeros(batch * operator.state_len())?;

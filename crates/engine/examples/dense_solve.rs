@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Map, Measure, Operator, Result, SampleReport, Scope, Solver, Start,
+    Activation, Cpu, Device, Equilibria, Extent, Map, Measure, Operator, Result, SampleReport, Solver, Start,
     Stopping,
 };
 use subdeq_map::Map as Equation;
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
         measure: Measure::Relative,
         tolerance: argument(3, 1e-3),
         max_iterations: 100,
-        scope: Scope::PerSample,
+        extent: Extent::PerSample,
     };
     let mean = |reports: &[SampleReport]| {
         reports.iter().map(|r| f64::from(r.iterations)).sum::<f64>() / batch as f64

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use subdeq_engine::Spectra;
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Map, Measure, Operator, Padding, Result, SampleReport, Scope,
+    Activation, Cpu, Device, Equilibria, Extent, Map, Measure, Operator, Padding, Result, SampleReport,
     Solver, Start, Stopping,
 };
 use subdeq_map::Map as Equation;
@@ -62,7 +62,7 @@ fn measure(name: &str, channels: usize, side: usize, batch: usize, threads: usiz
         measure: Measure::Relative,
         tolerance: 1e-3,
         max_iterations: 100,
-        scope: Scope::PerSample,
+        extent: Extent::PerSample,
     };
     let mut times = [const { Vec::new() }; 3];
     for _ in 0..REPEATS {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use subdeq_engine::cpu::graph::{Adjacency, NodeMatrix, Propagation};
 use subdeq_engine::network::Csr;
-use subdeq_engine::{Cpu, GraphMap, Measure, Scope, Solver, Stopping};
+use subdeq_engine::{Cpu, Extent, GraphMap, Measure, Solver, Stopping};
 use subdeq_map::{Layout, Map};
 
 const DEGREE: usize = 20;
@@ -78,8 +78,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let mut z = NodeMatrix::zeros(nodes, channels);
-    let (measure, scope) = (Measure::Relative, Scope::PerSample);
-    let stopping = Stopping { measure, tolerance: 1e-6, max_iterations: 100, scope };
+    let (measure, extent) = (Measure::Relative, Extent::PerSample);
+    let stopping = Stopping { measure, tolerance: 1e-6, max_iterations: 100, extent };
     let clock = Instant::now();
     let report = propagation.solve(&graph.edges(), &f, &Solver::Picard, &stopping, &mut z)?;
     let seconds = clock.elapsed().as_secs_f64() / f64::from(report.iterations + 1);

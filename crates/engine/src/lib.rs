@@ -33,6 +33,6 @@ pub use graph::{GraphMap, GraphNorm};
 pub use map::{Map, Operator};
 pub use real::Real;
 pub use report::{Outcome, SampleReport};
-pub use solver::{Measure, Scope, Solver, Start, Stopping};
+pub use solver::{Extent, Measure, Solver, Start, Stopping};
 // The vocabulary of equations, for convenience.
 pub use subdeq_map::{Activation, Form, Injection, PNorm, Padding};

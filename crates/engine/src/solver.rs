@@ -51,7 +51,7 @@ pub enum Measure {
 
 /// Over what the residual is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Scope {
+pub enum Extent {
     /// Each sample stops by itself: answers do not depend on the batch.
     PerSample,
     /// All samples stop together, on the residual of the whole batch, as the paper's code does.
@@ -68,7 +68,7 @@ pub struct Stopping {
     /// At most so many applications of `F`.
     pub max_iterations: usize,
     /// Per sample or per batch.
-    pub scope: Scope,
+    pub extent: Extent,
 }
 
 /// Where an iteration starts.

@@ -10,8 +10,8 @@ use std::error::Error;
 use rand::{Rng, SeedableRng};
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Map, Measure, Operator, Padding, SampleReport, Scope, Solver, Start,
-    Stopping,
+    Activation, Cpu, Device, Equilibria, Extent, Map, Measure, Operator, Padding, SampleReport, Solver,
+    Start, Stopping,
 };
 
 const IMAGES: usize = 4;
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         measure: Measure::Relative,
         tolerance: 1e-9,
         max_iterations: 200,
-        scope: Scope::PerSample,
+        extent: Extent::PerSample,
     };
     exact.solve(
         &mut plan,
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for (accuracy, measure, tolerance) in
             [("fine", Measure::Relative, 1e-3), ("full", Measure::Absolute, 0.0)]
         {
-            let stopping = Stopping { measure, tolerance, max_iterations: 1, scope: Scope::WholeBatch };
+            let stopping = Stopping { measure, tolerance, max_iterations: 1, extent: Extent::WholeBatch };
             let mut z = cpu.upload(&state)?;
             cpu.solve(&mut plan, IMAGES, &y, &Solver::Picard, &stopping, Start::Given, &mut z, &mut reports)?;
             let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();

@@ -18,8 +18,8 @@ use subdeq::graph::{
 };
 use subdeq::model::{ClassifierSpec, Core};
 use subdeq::train::{
-    Cosine, DataConfig, EvaluationPlan, Images, Parts, RunFolder, RunOptions, TrainConfig, evaluate_in_full,
-    load_model, train_run,
+    Cosine, DataConfig, EvaluationOptions, Images, Parts, RunFolder, RunOptions, TrainConfig,
+    evaluate_in_full, load_model, train_run,
 };
 use subdeq::{Cpu, Init, Layout};
 
@@ -120,7 +120,7 @@ impl World {
             Kind::Images(config) => {
                 let run =
                     if new { RunFolder::create(folder, &**config)? } else { RunFolder::open(folder)?.0 };
-                let evaluation = EvaluationPlan { certify: 1, examples: 1, threads: 1 };
+                let evaluation = EvaluationOptions { certify: 1, examples: 1, threads: 1 };
                 let options = RunOptions { evaluation, ..RunOptions::default() };
                 let watch = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
                 train_run(&self.device, &run, config, &self.images, &options, watch)?;
@@ -147,7 +147,7 @@ impl World {
         match &seed.kind {
             Kind::Images(_) => {
                 let (mut model, note) = load_model(&self.device, &folder.join(MODEL))?;
-                let plan = EvaluationPlan { certify: 1, examples: 1, threads: 1 };
+                let plan = EvaluationOptions { certify: 1, examples: 1, threads: 1 };
                 evaluate_in_full(&mut model, &note, &self.images.test, &plan).map(drop)
             }
             Kind::Graph(_) => {

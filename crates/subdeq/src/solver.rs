@@ -1,7 +1,7 @@
 //! How an equilibrium is searched for, and when the search ends.
 
 use serde::{Deserialize, Serialize};
-use subdeq_engine::{Measure, Scope};
+use subdeq_engine::{Extent, Measure};
 
 /// A method of iteration. Made from [`Picard`], [`Anderson`], [`Broyden`], [`PeacemanRachford`] or [`ForwardBackward`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -178,8 +178,8 @@ impl Stopping {
     }
 
     pub(crate) fn resolved(self, measure: Measure, tolerance: f64) -> subdeq_engine::Stopping {
-        let scope = if self.whole_batch { Scope::WholeBatch } else { Scope::PerSample };
-        subdeq_engine::Stopping { measure, tolerance, max_iterations: self.max_iterations, scope }
+        let extent = if self.whole_batch { Extent::WholeBatch } else { Extent::PerSample };
+        subdeq_engine::Stopping { measure, tolerance, max_iterations: self.max_iterations, extent }
     }
 }
 

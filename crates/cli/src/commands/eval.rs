@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use subdeq::Network;
-use subdeq::train::{EVALUATION, Evaluation, EvaluationPlan, RunFolder, evaluate_in_full};
+use subdeq::train::{EVALUATION, Evaluation, EvaluationOptions, RunFolder, evaluate_in_full};
 
 use crate::device::on_device;
 use crate::failure::Failure;
@@ -46,8 +46,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn evaluate<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitCode, Failure> {
     let (mut model, note) = trained::load(&args.run, device)?;
     let (test, own) = trained::test_images(&note.config, args.data.as_deref(), args.data_dir.path())?;
-    let plan =
-        EvaluationPlan { certify: args.samples, threads: args.threads.count(), ..EvaluationPlan::default() };
+    let plan = EvaluationOptions {
+        certify: args.samples,
+        threads: args.threads.count(),
+        ..EvaluationOptions::default()
+    };
     let mut evaluation = evaluate_in_full(&mut model, &note, &test, &plan).map_err(Failure::other)?;
     if own {
         let (folder, _) = RunFolder::open(&args.run).map_err(Failure::other)?;

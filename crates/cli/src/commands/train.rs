@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use subdeq::Layout;
 use subdeq::model::Core;
-use subdeq::train::{Evaluation, EvaluationPlan, RunFolder, RunOptions, TrainConfig, train_run};
+use subdeq::train::{Evaluation, EvaluationOptions, RunFolder, RunOptions, TrainConfig, train_run};
 
 use super::eval;
 use crate::dataset::{self, Dataset};
@@ -258,10 +258,10 @@ fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Re
     }
     let device = args.threads.device()?;
     let options = RunOptions {
-        evaluation: EvaluationPlan {
+        evaluation: EvaluationOptions {
             certify: args.certify,
             threads: args.threads.count(),
-            ..EvaluationPlan::default()
+            ..EvaluationOptions::default()
         },
         checkpoint_every: Duration::from_secs(args.checkpoint_seconds),
     };

@@ -9,7 +9,7 @@ use crate::cpu::problem::{CustomAdjoint, CustomForward};
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Block, Workspace, solve_block, solve_lockstep};
 use crate::cpu::step::FixedPointStep;
-use crate::{CustomMap, CustomMaps, EngineError, Result, SampleReport, Scope, Solver, Start, Stopping};
+use crate::{CustomMap, CustomMaps, EngineError, Extent, Result, SampleReport, Solver, Start, Stopping};
 
 /// What a thread needs to solve samples of a custom map.
 struct Worker<T: SimdReal> {
@@ -117,7 +117,7 @@ impl<T: SimdReal> Cpu<T> {
             workspace.reserve(1, len);
             Worker { methods: Methods::new(self.isa), workspace }
         };
-        if stopping.scope == Scope::PerSample {
+        if stopping.extent == Extent::PerSample {
             let mut workers: Vec<Worker<T>> = (0..self.threads).map(|_| worker()).collect();
             self.share(&mut workers, jobs, |Worker { methods, workspace }, (mut step, answers, reports)| {
                 start(&step, &mut workspace.iterates.image[..len], answers);

@@ -13,7 +13,7 @@ use crate::cpu::pullback::Cotangents;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Block, solve_block, solve_lockstep};
 use crate::{
-    EngineError, Equilibria, Map, Measure, Outcome, Pass, Result, SampleReport, Scope, Solver, Start,
+    EngineError, Equilibria, Extent, Map, Measure, Outcome, Pass, Result, SampleReport, Solver, Start,
     Stopping, Summary,
 };
 
@@ -229,7 +229,7 @@ impl<T: SimdReal> Cpu<T> {
         blocks: impl DoubleEndedIterator<Item = Job<'a, T>> + Send,
         (what, given): (&'static str, &[T]),
     ) -> Result<()> {
-        if stopping.scope == Scope::PerSample {
+        if stopping.extent == Extent::PerSample {
             let refused = AtomicBool::new(false);
             self.share(workers, blocks, |worker, Job { inputs, answers, reports }| {
                 // Block by block: a solve finds in cache what was just looked at.

@@ -18,7 +18,7 @@ pub trait CustomMap<T>: Sync {
 /// A device that can call back to the host: it runs maps that are written as Rust functions, by the same methods.
 ///
 /// ```
-/// use subdeq_engine::{Cpu, CustomMap, CustomMaps, Measure, SampleReport, Scope, Solver, Start, Stopping};
+/// use subdeq_engine::{Cpu, CustomMap, CustomMaps, Measure, SampleReport, Extent, Solver, Start, Stopping};
 ///
 /// /// z = cos z.
 /// struct Cosine;
@@ -30,7 +30,7 @@ pub trait CustomMap<T>: Sync {
 ///
 /// let cpu = Cpu::<f64>::new(1)?;
 /// let stopping =
-///     Stopping { measure: Measure::Absolute, tolerance: 1e-12, max_iterations: 100, scope: Scope::PerSample };
+///     Stopping { measure: Measure::Absolute, tolerance: 1e-12, max_iterations: 100, extent: Extent::PerSample };
 /// let solver = Solver::Anderson { window: 3, ridge: 1e-12, mixing: 1.0 };
 /// let (mut z, mut reports) = ([0.0], [SampleReport::default()]);
 /// cpu.solve_custom(&Cosine, 1, &solver, &stopping, Start::Constant(1.0), &mut z, &mut reports)?;

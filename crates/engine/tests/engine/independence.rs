@@ -4,7 +4,7 @@
 use crate::common::*;
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{
-    Cpu, Device, Equilibria, Measure, Operator, Padding, SampleReport, Scope, Solver, Start, Stopping,
+    Cpu, Device, Equilibria, Extent, Measure, Operator, Padding, SampleReport, Solver, Start, Stopping,
 };
 
 const SOLVERS: [Solver; 3] =
@@ -123,7 +123,7 @@ fn whole_batch_rule() {
         measure: Measure::Relative,
         tolerance: 1e-4,
         max_iterations: 100,
-        scope: Scope::WholeBatch,
+        extent: Extent::WholeBatch,
     };
     let mut iterations = Vec::new();
     for threads in [1, 2] {

@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use subdeq_engine::{
-    Activation, Cpu, Device, EngineError, Form, Map, Measure, Operator, Outcome, PNorm, Padding,
-    SampleReport, Scope, Solver, Start, Stopping,
+    Activation, Cpu, Device, EngineError, Extent, Form, Map, Measure, Operator, Outcome, PNorm, Padding,
+    SampleReport, Solver, Start, Stopping,
 };
 use subdeq_engine::{CustomMap, CustomMaps, Equilibria};
 use subdeq_map::{Groups, Layout, Map as Equation, Parts};
@@ -231,7 +231,7 @@ fn anderson_is_safeguarded() {
             measure: Measure::Thompson,
             tolerance: 1e-5,
             max_iterations: 500,
-            scope: Scope::PerSample,
+            extent: Extent::PerSample,
         };
         let anderson = Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 };
         let (_, picard) = solve(&cpu(), &problem, &Solver::Picard, &rule);
@@ -266,13 +266,13 @@ impl CustomMap<f64> for Ring {
 fn custom_maps_run_by_the_same_solvers() {
     let cpu = Cpu::<f64>::new(2).unwrap();
     let (batch, len) = (5, 7);
-    for scope in [Scope::PerSample, Scope::WholeBatch] {
+    for extent in [Extent::PerSample, Extent::WholeBatch] {
         for solver in [
             Solver::Picard,
             Solver::Anderson { window: 4, ridge: 1e-12, mixing: 1.0 },
             Solver::Broyden { memory: 6 },
         ] {
-            let rule = Stopping { measure: Measure::Sup, tolerance: 1e-12, max_iterations: 500, scope };
+            let rule = Stopping { measure: Measure::Sup, tolerance: 1e-12, max_iterations: 500, extent };
             let mut z = vec![0.0; batch * len];
             let mut reports = vec![SampleReport::default(); batch];
             cpu.solve_custom(&Ring(len), batch, &solver, &rule, Start::Constant(0.3), &mut z, &mut reports)

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use subdeq_engine::network::{Softmax, largest};
 use subdeq_engine::{
-    Cpu, EncoderShape, GraphDropout, GraphSpec, Graphs, Measure, NodeArray, Outcome, Propagate, SampleReport,
-    Scope, Solver, Stopping,
+    Cpu, EncoderShape, Extent, GraphDropout, GraphSpec, Graphs, Measure, NodeArray, Outcome, Propagate,
+    SampleReport, Solver, Stopping,
 };
 
 use super::{
@@ -182,7 +182,7 @@ fn engine_solver(solver: GraphSolver) -> Solver {
 }
 
 fn stopping(tolerance: f64, max_iterations: usize) -> Stopping {
-    Stopping { measure: Measure::Relative, tolerance, max_iterations, scope: Scope::PerSample }
+    Stopping { measure: Measure::Relative, tolerance, max_iterations, extent: Extent::PerSample }
 }
 
 /// A state that is not finite cannot be gone on with.

@@ -18,7 +18,7 @@ const CURVES: usize = 4;
 
 /// How much of an evaluation is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EvaluationPlan {
+pub struct EvaluationOptions {
     /// Samples to certify one by one, where nothing is proved for all inputs.
     pub certify: usize,
     /// Samples to show.
@@ -27,7 +27,7 @@ pub struct EvaluationPlan {
     pub threads: usize,
 }
 
-impl Default for EvaluationPlan {
+impl Default for EvaluationOptions {
     fn default() -> Self {
         Self { certify: 100, examples: 24, threads: 0 }
     }
@@ -41,7 +41,7 @@ pub fn evaluate_in_full<D: Network<Elem = f32>>(
     model: &mut Classifier<D>,
     note: &ModelNote,
     images: &Images,
-    plan: &EvaluationPlan,
+    plan: &EvaluationOptions,
 ) -> Result<Evaluation> {
     check_fit(model, images)?;
     let answers = answers(model, images)?;
@@ -166,7 +166,7 @@ fn sample_verdicts<D: Network<Elem = f32>>(
     model: &mut Classifier<D>,
     note: &ModelNote,
     images: &Images,
-    plan: &EvaluationPlan,
+    plan: &EvaluationOptions,
 ) -> Result<SampleVerdicts> {
     let count = plan.certify.min(images.len());
     let summary = |certificate: &Certificate| match certificate.verdict {

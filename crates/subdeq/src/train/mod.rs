@@ -29,7 +29,7 @@ pub use atomic_file::replace as replace_file;
 pub use checkpoint::{Checkpoint, TensorFile};
 pub use config::{DataConfig, TrainConfig};
 pub use evaluation::{Evaluation, Example, VerdictSummary};
-pub use evaluator::{EvaluationPlan, certified_radii, certify_samples, evaluate_in_full};
+pub use evaluator::{EvaluationOptions, certified_radii, certify_samples, evaluate_in_full};
 pub use regular_file::{check_regular_file, read_regular_file};
 pub(crate) use run::understood;
 pub use run::{EVALUATION, ModelNote, Parts, RunOptions, load_model, train_run};

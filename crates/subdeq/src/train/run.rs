@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use subdeq_engine::Network;
 
-use super::evaluator::{EvaluationPlan, evaluate_in_full};
+use super::evaluator::{EvaluationOptions, evaluate_in_full};
 use super::{
     Evaluation, Images, RunFolder, Selected, TensorFile, TrainConfig, Trainer, Watch, check_arrays,
     model_arrays, restore,
@@ -34,14 +34,14 @@ pub struct Parts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunOptions {
     /// How much of an evaluation is wanted at the end.
-    pub evaluation: EvaluationPlan,
+    pub evaluation: EvaluationOptions,
     /// Time between two checkpoints within an epoch; the end of every epoch is one.
     pub checkpoint_every: Duration,
 }
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { evaluation: EvaluationPlan::default(), checkpoint_every: Duration::from_secs(30) }
+        Self { evaluation: EvaluationOptions::default(), checkpoint_every: Duration::from_secs(30) }
     }
 }
 

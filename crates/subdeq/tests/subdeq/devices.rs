@@ -10,7 +10,7 @@ use subdeq::model::{Batch, Classifier, ClassifierSpec, Core};
 use subdeq::subdeq_engine::network::Adam;
 use subdeq::subdeq_engine::{Checking, DataSets, Images, Picks, Traffic};
 use subdeq::train::{
-    Cosine, DataConfig, EvaluationPlan, Parts, RunFolder, RunOptions, TensorFile, TrainConfig, train_run,
+    Cosine, DataConfig, EvaluationOptions, Parts, RunFolder, RunOptions, TensorFile, TrainConfig, train_run,
 };
 use subdeq::{Cpu, Device, Init, Layout, Network, OdeActivation, Stopping};
 
@@ -132,7 +132,7 @@ fn trained<D: Network<Elem = f32>>(
         Ok((run, _)) => run,
         Err(_) => RunFolder::create(folder, config)?,
     };
-    let evaluation = EvaluationPlan { certify: 2, examples: 2, threads: 1 };
+    let evaluation = EvaluationOptions { certify: 2, examples: 2, threads: 1 };
     let options = RunOptions { evaluation, ..RunOptions::default() };
     let go_on = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
     train_run(device, &run, config, &parts(), &options, go_on)?;

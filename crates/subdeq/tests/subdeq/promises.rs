@@ -88,7 +88,7 @@ fn exact(device: &Cpu<f64>, layer: &mut Equilibrium<Cpu<f32>>, y: &[f32]) -> Opt
         measure: subdeq_engine::Measure::Relative,
         tolerance: 1e-13,
         max_iterations: 100_000,
-        scope: subdeq_engine::Scope::PerSample,
+        extent: subdeq_engine::Extent::PerSample,
     };
     let mut z = device.zeros(batch * map.operator().state_len()).unwrap();
     let mut reports = vec![subdeq::SampleReport::default(); batch];

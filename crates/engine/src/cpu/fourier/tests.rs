@@ -17,7 +17,7 @@ use crate::cpu::solve::{Block, Picard, Workspace, solve_block};
 use crate::cpu::step::FixedPointStep;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::tiles::AmxProof;
-use crate::{Activation, Injection, Map, Measure, Padding, SampleReport, Scope, Start, Stopping};
+use crate::{Activation, Extent, Injection, Map, Measure, Padding, SampleReport, Start, Stopping};
 
 const ACTIVATIONS: [Activation; 8] = [
     Activation::Relu,
@@ -121,7 +121,7 @@ fn activate(activation: Activation, u: f64) -> (f64, f64) {
 }
 
 fn stopping(tolerance: f64) -> Stopping {
-    Stopping { measure: Measure::Relative, tolerance, max_iterations: 5000, scope: Scope::PerSample }
+    Stopping { measure: Measure::Relative, tolerance, max_iterations: 5000, extent: Extent::PerSample }
 }
 
 /// A loaded operator, and everything to run it.

@@ -18,7 +18,7 @@ use crate::{EngineError, GraphMap, Measure, Result, SampleReport, Solver, Stoppi
 /// ```
 /// use subdeq_engine::cpu::graph::{Adjacency, NodeMatrix, Propagation};
 /// use subdeq_engine::network::Csr;
-/// use subdeq_engine::{Cpu, GraphMap, Measure, Scope, Solver, Stopping};
+/// use subdeq_engine::{Cpu, GraphMap, Measure, Extent, Solver, Stopping};
 /// use subdeq_map::{Layout, Map};
 ///
 /// // Two nodes that listen to each other.
@@ -30,8 +30,8 @@ use crate::{EngineError, GraphMap, Measure, Result, SampleReport, Solver, Stoppi
 ///
 /// let f = NodeMatrix::from_rows(2, 1, &[0.0, 1.0])?;
 /// let mut z = NodeMatrix::zeros(2, 1);
-/// let (measure, scope) = (Measure::Thompson, Scope::PerSample);
-/// let stopping = Stopping { measure, tolerance: 1e-6, max_iterations: 50, scope };
+/// let (measure, extent) = (Measure::Thompson, Extent::PerSample);
+/// let stopping = Stopping { measure, tolerance: 1e-6, max_iterations: 50, extent };
 /// let report = propagation.solve(&graph.edges(), &f, &Solver::Picard, &stopping, &mut z)?;
 /// assert!(report.converged());
 /// assert!((z.row(0)[0] - ((0.9 * z.row(1)[0]).tanh() + 1.2)).abs() < 1e-5);

@@ -10,7 +10,7 @@ use crate::cpu::simd::SimdReal;
 use crate::cpu::{Cpu, Isa};
 use crate::network::Csr;
 use crate::{
-    Activation, EngineError, Form, GraphMap, GraphNorm, Injection, Measure, Outcome, PNorm, Scope, Solver,
+    Activation, EngineError, Extent, Form, GraphMap, GraphNorm, Injection, Measure, Outcome, PNorm, Solver,
     Stopping,
 };
 
@@ -143,7 +143,7 @@ fn shifted(map: GraphMap, shift: f64) -> GraphMap {
 }
 
 fn stopping(measure: Measure, tolerance: f64) -> Stopping {
-    Stopping { measure, tolerance, max_iterations: 2000, scope: Scope::PerSample }
+    Stopping { measure, tolerance, max_iterations: 2000, extent: Extent::PerSample }
 }
 
 fn close(found: &[f64], wanted: &[f64], tolerance: f64, what: &str) {

@@ -5,8 +5,8 @@ use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
 use subdeq_engine::cpu::SimdReal;
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Form, Injection, Map, Measure, Operator, PNorm, Padding,
-    SampleReport, Scope, Solver, Start, Stopping,
+    Activation, Cpu, Device, Equilibria, Extent, Form, Injection, Map, Measure, Operator, PNorm, Padding,
+    SampleReport, Solver, Start, Stopping,
 };
 use subdeq_map::{Groups, Map as Equation, Normalisation, Parts};
 
@@ -159,7 +159,7 @@ pub fn convert<T: SimdReal>(numbers: &[f64]) -> Vec<T> {
 }
 
 pub fn stopping(tolerance: f64, max_iterations: usize) -> Stopping {
-    Stopping { measure: Measure::Relative, tolerance, max_iterations, scope: Scope::PerSample }
+    Stopping { measure: Measure::Relative, tolerance, max_iterations, extent: Extent::PerSample }
 }
 
 /// Solves a problem; answers as `f64`.

@@ -12,7 +12,7 @@ use std::{ops::ControlFlow, thread};
 
 use serde_json::Value;
 use subdeq::Layout;
-use subdeq::train::{EvaluationPlan, RunFolder, RunOptions, TrainConfig, train_run};
+use subdeq::train::{EvaluationOptions, RunFolder, RunOptions, TrainConfig, train_run};
 
 use crate::dataset::{self, Dataset};
 use crate::device::{AnyDevice, on_device};
@@ -222,7 +222,7 @@ fn make(task: &Task, data: &Dataset, threads: usize, machine: Machine) -> Result
         RunFolder::create(&task.folder, &task.config).map_err(Failure::other)?
     };
     let device = AnyDevice::new(threads)?;
-    let plan = EvaluationPlan { certify: CERTIFIED, threads, ..EvaluationPlan::default() };
+    let plan = EvaluationOptions { certify: CERTIFIED, threads, ..EvaluationOptions::default() };
     let on = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
     let run = RunOptions { evaluation: plan, ..RunOptions::default() };
     let trained =
