@@ -2,7 +2,7 @@
 //! propagates.
 
 use super::adjacency::Thin;
-use super::conjugate_gradient::{Advance, Apply, Products, Turn};
+use super::conjugate_gradient::{Advance, Apply, Products, UpdateDirection};
 use super::encoder::{Accumulate, Backward, Forward};
 use super::propagate::{NormaliseColumns, Propagate};
 use super::pull::Pull;
@@ -46,5 +46,5 @@ kernels! {
     channel_products: Products -> ();
     shifted_product: Apply -> ();
     advance: Advance -> ();
-    turn: Turn -> ();
+    update_direction: UpdateDirection -> ();
 }
