@@ -11,17 +11,17 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// For how long a helper looks out for the next piece before it sleeps.
-const LOOKOUT: Duration = Duration::from_micros(100);
-/// Looks between two glances at the clock, or two offers of the core to somebody else.
-const LOOKS: u32 = 64;
+/// For how long a helper spins, waiting for the next piece, before it parks.
+const SPIN_TIME: Duration = Duration::from_micros(100);
+/// Spins between two glances at the clock, or two offers of the core to somebody else.
+const SPINS: u32 = 64;
 
 /// The piece of work is open: helpers may join.
 const OPEN: u64 = 1;
 /// One helper inside.
 const HELPER: u64 = 2;
-/// The team is dismissed.
-const DISMISSED: u64 = 1 << 16;
+/// The team is shut down: helpers end.
+const SHUTDOWN: u64 = 1 << 16;
 /// One more piece of work.
 const PIECE: u64 = 1 << 17;
 
@@ -37,14 +37,14 @@ pub(crate) struct Team {
 }
 
 struct Shared {
-    /// [`OPEN`], helpers inside, [`DISMISSED`], and the number of the piece: all in one word, so that a helper enters the
+    /// [`OPEN`], helpers inside, [`SHUTDOWN`], and the number of the piece: all in one word, so that a helper enters the
     /// very piece that it saw open.
     state: AtomicU64,
     /// Where the caller keeps the reference to its work, while the piece is open or helpers are inside.
     work: AtomicPtr<&'static Work<'static>>,
-    sleepers: AtomicUsize,
-    bed: Mutex<()>,
-    alarm: Condvar,
+    parked: AtomicUsize,
+    parking: Mutex<()>,
+    wake: Condvar,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -54,9 +54,9 @@ impl Team {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
             work: AtomicPtr::new(std::ptr::null_mut()),
-            sleepers: AtomicUsize::new(0),
-            bed: Mutex::new(()),
-            alarm: Condvar::new(),
+            parked: AtomicUsize::new(0),
+            parking: Mutex::new(()),
+            wake: Condvar::new(),
             panic: Mutex::new(None),
         });
         let mut team = Self { shared: shared.clone(), busy: Mutex::new(()), helpers: Vec::new() };
@@ -87,9 +87,9 @@ impl Team {
         *shared.panic.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let piece = (shared.state.load(Ordering::Relaxed) & !(PIECE - 1)).wrapping_add(PIECE);
         shared.state.store(piece | OPEN, Ordering::SeqCst);
-        if shared.sleepers.load(Ordering::SeqCst) > 0 {
-            drop(shared.bed.lock());
-            shared.alarm.notify_all();
+        if shared.parked.load(Ordering::SeqCst) > 0 {
+            drop(shared.parking.lock());
+            shared.wake.notify_all();
         }
         let closing = Closing(shared);
         work(End::Front);
@@ -159,9 +159,9 @@ fn take<I>(queue: &Mutex<impl DoubleEndedIterator<Item = I>>, end: End) -> Optio
 
 impl Drop for Team {
     fn drop(&mut self) {
-        self.shared.state.fetch_or(DISMISSED, Ordering::SeqCst);
-        drop(self.shared.bed.lock());
-        self.shared.alarm.notify_all();
+        self.shared.state.fetch_or(SHUTDOWN, Ordering::SeqCst);
+        drop(self.shared.parking.lock());
+        self.shared.wake.notify_all();
         for helper in self.helpers.drain(..) {
             // A helper catches the panics of its work; there is nothing to learn here.
             let _ = helper.join();
@@ -180,15 +180,15 @@ struct Closing<'a>(&'a Shared);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        let mut inside = self.0.state.fetch_and(!OPEN, Ordering::AcqRel) & (DISMISSED - 1);
-        let mut looks = 0;
+        let mut inside = self.0.state.fetch_and(!OPEN, Ordering::AcqRel) & (SHUTDOWN - 1);
+        let mut spins = 0;
         while inside >= HELPER {
-            looks += 1;
-            if looks % LOOKS == 0 {
+            spins += 1;
+            if spins % SPINS == 0 {
                 std::thread::yield_now(); // the helper may be waiting for this core
             }
             std::hint::spin_loop();
-            inside = self.0.state.load(Ordering::Acquire) & (DISMISSED - 1);
+            inside = self.0.state.load(Ordering::Acquire) & (SHUTDOWN - 1);
         }
     }
 }
@@ -219,31 +219,31 @@ impl Shared {
         let news = || {
             let state = self.state.load(Ordering::SeqCst);
             let open = state & OPEN != 0 && state & !(PIECE - 1) != seen;
-            (open || state & DISMISSED != 0).then_some(state)
+            (open || state & SHUTDOWN != 0).then_some(state)
         };
         let awake = Instant::now();
         let found = loop {
-            let found = (0..LOOKS).find_map(|_| {
+            let found = (0..SPINS).find_map(|_| {
                 std::hint::spin_loop();
                 news()
             });
-            if found.is_some() || awake.elapsed() > LOOKOUT {
+            if found.is_some() || awake.elapsed() > SPIN_TIME {
                 break found;
             }
         };
         let state = found.unwrap_or_else(|| {
-            let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
-            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            let mut parking = self.parking.lock().unwrap_or_else(PoisonError::into_inner);
+            self.parked.fetch_add(1, Ordering::SeqCst);
             let state = loop {
                 match news() {
                     Some(state) => break state,
-                    None => bed = self.alarm.wait(bed).unwrap_or_else(PoisonError::into_inner),
+                    None => parking = self.wake.wait(parking).unwrap_or_else(PoisonError::into_inner),
                 }
             };
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            self.parked.fetch_sub(1, Ordering::SeqCst);
             state
         });
-        (state & DISMISSED == 0).then_some(state)
+        (state & SHUTDOWN == 0).then_some(state)
     }
 }
 
@@ -258,7 +258,7 @@ mod tests {
             let mut counts = vec![0u32; 1000];
             for round in 1..200 {
                 if round % 50 == 0 {
-                    std::thread::sleep(5 * LOOKOUT); // helpers asleep
+                    std::thread::sleep(5 * SPIN_TIME); // helpers asleep
                 }
                 team.for_each(counts.iter_mut(), |count| *count += 1);
                 assert!(counts.iter().all(|&count| count == round), "round {round}, {helpers} helpers");

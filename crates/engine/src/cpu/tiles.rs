@@ -379,9 +379,9 @@ pub fn pack_pair(_: AmxProof, pair: [&[f32]; 2], slot: usize, high: &mut Tile, l
 }
 
 /// Turns a left operand into a right one, or the other way round: transposes its pairs.
-pub fn turn(_: AmxProof, tile: &mut Tile) {
+pub fn transpose_pairs(_: AmxProof, tile: &mut Tile) {
     #[target_feature(enable = "avx512f")]
-    fn turn(tile: &mut Tile) {
+    fn transpose_pairs(tile: &mut Tile) {
         let mut rows = [_mm512_setzero_si512(); SIDE];
         for (row, numbers) in rows.iter_mut().zip(tile.0.chunks_exact(DEPTH)) {
             // SAFETY: 32 numbers are there.
@@ -392,7 +392,7 @@ pub fn turn(_: AmxProof, tile: &mut Tile) {
         }
     }
     // SAFETY: a machine with AMX (the proof) has AVX-512 too.
-    unsafe { turn(tile) }
+    unsafe { transpose_pairs(tile) }
 }
 
 /// `sums[i] += terms[i]`.

@@ -28,7 +28,7 @@ pub struct Scratch {
     /// The image: `[high, low][input tile][even, odd][padded row][pair][channel, partner]`.
     pairs: Buffer<u16>,
     /// The output gradient: `[high, low][output tile][row][pixel tile][channel][pixel]`.
-    turned: Buffer<u16>,
+    transposed: Buffer<u16>,
     /// Two pixels with their channels up to a multiple of 16.
     pixels: [Vec<f32>; 2],
     steps: Vec<Step>,
@@ -47,7 +47,7 @@ struct Layout {
     /// Numbers of all high (or low) pairs.
     pairs_len: usize,
     /// Numbers of all high (or low) parts of the output gradient.
-    turned_len: usize,
+    transposed_len: usize,
 }
 
 impl Layout {
@@ -61,7 +61,7 @@ impl Layout {
             pixel_tiles,
             pairs,
             pairs_len: in_tiles * 2 * (shape.height + 2) * pairs * DEPTH,
-            turned_len: out_tiles * shape.height * pixel_tiles * SIDE * DEPTH,
+            transposed_len: out_tiles * shape.height * pixel_tiles * SIDE * DEPTH,
         }
     }
 
@@ -104,7 +104,7 @@ pub fn add_image(
     // SAFETY: a machine with AMX (the proof) has AVX-512 with BW and BF16 too, see `Isa::detect`.
     unsafe {
         load_pairs(shape, &layout, x, scratch);
-        load_turned(shape, &layout, gy, scratch);
+        load_transposed(shape, &layout, gy, scratch);
     }
     let session = TileSession::start(proof);
     for steps in scratch.steps.chunks(STRIP * layout.pixel_tiles) {
@@ -119,7 +119,7 @@ impl Scratch {
         }
         // Zeros wherever no pixel or channel is; the rest is rewritten for every image.
         self.pairs = Buffer::zeros(2 * layout.pairs_len);
-        self.turned = Buffer::zeros(2 * layout.turned_len);
+        self.transposed = Buffer::zeros(2 * layout.transposed_len);
         let channels = SIDE * layout.in_tiles.max(layout.out_tiles);
         self.pixels = [vec![0.0; channels], vec![0.0; channels]];
         self.steps.clear();
@@ -149,12 +149,13 @@ fn add_strip(
     let mut spill = [0f32; SUMS];
     for group in (0..columns).step_by(GROUP) {
         for output_tile in 0..layout.out_tiles {
-            let turned = &scratch.turned[output_tile * shape.height * layout.pixel_tiles * SIDE * DEPTH..];
+            let transposed =
+                &scratch.transposed[output_tile * shape.height * layout.pixel_tiles * SIDE * DEPTH..];
             let mut job = Job {
                 own: [std::ptr::null(); GROUP],
-                common: turned.as_ptr(),
+                common: transposed.as_ptr(),
                 own_low: 2 * layout.pairs_len,
-                common_low: 2 * layout.turned_len,
+                common_low: 2 * layout.transposed_len,
                 out: [spill.as_mut_ptr(); GROUP],
                 out_stride: [4 * SIDE; GROUP],
                 steps: steps.as_ptr_range().start,
@@ -216,11 +217,11 @@ fn load_pairs(shape: &Shape, layout: &Layout, x: &[f32], scratch: &mut Scratch) 
     }
 }
 
-/// Splits the output gradient and turns it so that pixels run along rows.
+/// Splits the output gradient and transposes it so that pixels run along rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-fn load_turned(shape: &Shape, layout: &Layout, gy: &[f32], scratch: &mut Scratch) {
+fn load_transposed(shape: &Shape, layout: &Layout, gy: &[f32], scratch: &mut Scratch) {
     let channels = shape.out_channels;
-    let (high, low) = scratch.turned.split_at_mut(layout.turned_len);
+    let (high, low) = scratch.transposed.split_at_mut(layout.transposed_len);
     for (row, gy) in gy.chunks_exact(shape.width * channels).enumerate() {
         for (pixel_tile, output_tile) in
             (0..layout.pixel_tiles).flat_map(|p| (0..layout.out_tiles).map(move |o| (p, o)))
@@ -242,8 +243,8 @@ fn load_turned(shape: &Shape, layout: &Layout, gy: &[f32], scratch: &mut Scratch
             }
             let at = ((output_tile * shape.height + row) * layout.pixel_tiles + pixel_tile) * SIDE * DEPTH;
             for (rows, out) in rows.iter().zip([&mut high[at..], &mut low[at..]]) {
-                let turned = transpose(rows);
-                for (channel, &line) in turned.iter().enumerate() {
+                let transposed = transpose(rows);
+                for (channel, &line) in transposed.iter().enumerate() {
                     store32(line, &mut out[channel * DEPTH..]);
                 }
             }

@@ -18,14 +18,14 @@ pub(crate) struct Plane<T> {
     row: Fft<T>,
     column: Fft<T>,
     /// `exp(-2 pi i k / width)`, `k <= width / 4`: what joins the halves of an even row.
-    joints: Vec<(T, T)>,
+    twiddles: Vec<(T, T)>,
 }
 
 impl<T: SimdReal> Plane<T> {
     pub(crate) fn new(height: usize, width: usize, channels: usize) -> Self {
         let row = Fft::new(if width.is_multiple_of(2) { width / 2 } else { width });
-        let joints = (0..=width / 4).map(|k| root(k, width)).collect();
-        Self { height, width, channels, row, column: Fft::new(height), joints }
+        let twiddles = (0..=width / 4).map(|k| root(k, width)).collect();
+        Self { height, width, channels, row, column: Fft::new(height), twiddles }
     }
 
     /// Columns of the half spectrum.
@@ -78,7 +78,7 @@ impl<T: SimdReal> Plane<T> {
                 if self.width.is_multiple_of(2) {
                     let halves = Strided { re: pixels, im: pixels.add(c), stride: 2 * c };
                     self.row.run::<V>(halves, whole, rest);
-                    self.join::<V>(whole, out);
+                    self.unpack_half::<V>(whole, out);
                 } else {
                     for i in 0..self.width {
                         Complex::<V> { re: load(pixels.add(i * c)), im: V::zero() }.store(whole, i);
@@ -113,7 +113,7 @@ impl<T: SimdReal> Plane<T> {
                 let input = Strided { re: spectrum, im: spectrum.add(c), stride };
                 let pixels = pixels.add(lane);
                 if self.width.is_multiple_of(2) {
-                    self.part::<V>(input, whole);
+                    self.pack_half::<V>(input, whole);
                     let halves = Strided { re: pixels, im: pixels.add(c), stride: 2 * c };
                     self.row.run::<V>(whole.swapped(), halves.swapped(), rest);
                 } else {
@@ -169,7 +169,7 @@ impl<T: SimdReal> Plane<T> {
     /// # Safety
     /// `z` must be valid for reading `width / 2` vectors, `out` for writing one more; they do not overlap.
     #[inline(always)]
-    unsafe fn join<V: Lanes<Elem = T>>(&self, z: Strided<T>, out: Strided<T>) {
+    unsafe fn unpack_half<V: Lanes<Elem = T>>(&self, z: Strided<T>, out: Strided<T>) {
         let n = self.width / 2;
         // SAFETY: indices up to n - 1 in z and n in out.
         unsafe {
@@ -180,7 +180,7 @@ impl<T: SimdReal> Plane<T> {
             for k in 1..=n / 2 {
                 let (a, b) = (Complex::<V>::load(z, k), Complex::<V>::load(z, n - k).conj());
                 let even = a + b;
-                let odd = (a - b) * Complex::splat(self.joints[k]);
+                let odd = (a - b) * Complex::splat(self.twiddles[k]);
                 even.sub_i(odd).store(out, k);
                 even.add_i(odd).conj().store(out, n - k);
             }
@@ -192,7 +192,7 @@ impl<T: SimdReal> Plane<T> {
     /// # Safety
     /// `z` must be valid for writing `width / 2` vectors, `spectrum` for reading one more; they do not overlap.
     #[inline(always)]
-    unsafe fn part<V: Lanes<Elem = T>>(&self, spectrum: Strided<T>, z: Strided<T>) {
+    unsafe fn pack_half<V: Lanes<Elem = T>>(&self, spectrum: Strided<T>, z: Strided<T>) {
         let n = self.width / 2;
         // SAFETY: indices up to n in the spectrum and n - 1 in z.
         unsafe {
@@ -201,7 +201,7 @@ impl<T: SimdReal> Plane<T> {
             for k in 1..=n / 2 {
                 let (a, b) = (Complex::<V>::load(spectrum, k), Complex::<V>::load(spectrum, n - k).conj());
                 let even = a + b;
-                let odd = (a - b) * Complex::splat(self.joints[k]).conj();
+                let odd = (a - b) * Complex::splat(self.twiddles[k]).conj();
                 even.add_i(odd).store(z, k);
                 even.sub_i(odd).conj().store(z, n - k);
             }

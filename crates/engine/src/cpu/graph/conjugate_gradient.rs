@@ -116,7 +116,7 @@ impl<T: SimdReal> Propagation<T> {
                 residual.padded_mut(),
             );
             let ratio = quotients::<T>(&next, &squares);
-            system.turn(&ratio, residual.padded(), direction.padded_mut());
+            system.update_direction(&ratio, residual.padded(), direction.padded_mut());
             squares = next;
             report.iterations += 1;
             report.residual = relative(&squares, &sizes);
@@ -216,13 +216,13 @@ impl<T: SimdReal> System<'_, T> {
     }
 
     /// `direction = residual + ratio * direction`.
-    fn turn(&mut self, ratio: &[T], residual: &[T], direction: &mut [T]) {
+    fn update_direction(&mut self, ratio: &[T], residual: &[T], direction: &mut [T]) {
         let directions = Parts::new(direction);
         self.each(|this, k, _| {
             let span = this.span(k);
             // SAFETY: as above.
             let direction = unsafe { directions.take(span.clone()) };
-            this.isa.dispatch(Turn { ratio, residual: &residual[span], direction });
+            this.isa.dispatch(UpdateDirection { ratio, residual: &residual[span], direction });
         });
     }
 }
@@ -314,13 +314,13 @@ impl<T: SimdReal> Vectorised<T> for Advance<'_, T> {
     }
 }
 
-struct Turn<'a, T> {
+struct UpdateDirection<'a, T> {
     ratio: &'a [T],
     residual: &'a [T],
     direction: &'a mut [T],
 }
 
-impl<T: SimdReal> Vectorised<T> for Turn<'_, T> {
+impl<T: SimdReal> Vectorised<T> for UpdateDirection<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {

@@ -80,7 +80,7 @@ impl<'a, T: SimdReal> Gathered<'a, T> {
         while k + U <= len {
             if self.prefetch && k + AHEAD + U <= ahead.len() {
                 for u in 0..U {
-                    self.ask_for(ahead[k + AHEAD + u], at, B * V::N);
+                    self.prefetch_row(ahead[k + AHEAD + u], at, B * V::N);
                 }
             }
             for u in 0..U {
@@ -132,7 +132,7 @@ impl<'a, T: SimdReal> Gathered<'a, T> {
 
     /// Asks for `len` numbers of a row from `at` on.
     #[inline(always)]
-    fn ask_for(&self, row: u32, at: usize, len: usize) {
+    fn prefetch_row(&self, row: u32, at: usize, len: usize) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -3,7 +3,8 @@
 
 use crate::cpu::buffer::Buffer;
 use crate::cpu::tiles::{
-    AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, pack_row, products, turn,
+    AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, pack_row, products,
+    transpose_pairs,
 };
 
 /// Samples that are multiplied together.
@@ -65,7 +66,7 @@ impl Tiled {
                     }
                     pack_row(self.proof, &row, slot, high, low);
                 }
-                tiles.iter_mut().for_each(|tile| turn(self.proof, tile));
+                tiles.iter_mut().for_each(|tile| transpose_pairs(self.proof, tile));
             }
         }
     }

@@ -124,15 +124,15 @@ impl<T: SimdReal> AddProduct<'_, T> {
     }
 }
 
-/// `turned[k * stride + r] = rows[r * len + k]`, in tiles that both sides read and write in whole cache lines.
+/// `transposed[k * stride + r] = rows[r * len + k]`, in tiles that both sides read and write in whole cache lines.
 pub(super) struct Transpose<'a, T> {
     /// Rows of `len` numbers.
     pub rows: &'a [T],
     pub len: usize,
-    /// The first of the columns that are wanted; as many as `turned` has rows.
+    /// The first of the columns that are wanted; as many as `transposed` has rows.
     pub first: usize,
-    pub turned: &'a mut [T],
-    /// From a row of `turned` to the next.
+    pub transposed: &'a mut [T],
+    /// From a row of `transposed` to the next.
     pub stride: usize,
 }
 
@@ -141,9 +141,9 @@ impl<T: SimdReal> Vectorised<T> for Transpose<'_, T> {
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
         const TILE: usize = 16;
-        let Self { rows, len, first, turned, stride } = self;
-        for (block, turned) in turned.chunks_mut(TILE * stride).enumerate() {
-            let columns = turned.len() / stride;
+        let Self { rows, len, first, transposed, stride } = self;
+        for (block, transposed) in transposed.chunks_mut(TILE * stride).enumerate() {
+            let columns = transposed.len() / stride;
             let first = first + block * TILE;
             for (block, rows) in rows.chunks(TILE * len).enumerate() {
                 let at = block * TILE;
@@ -154,8 +154,8 @@ impl<T: SimdReal> Vectorised<T> for Transpose<'_, T> {
                     }
                 }
                 let count = rows.len() / len;
-                for (tile, turned) in tile.iter().zip(turned.chunks_exact_mut(stride)) {
-                    turned[at..at + count].copy_from_slice(&tile[..count]);
+                for (tile, transposed) in tile.iter().zip(transposed.chunks_exact_mut(stride)) {
+                    transposed[at..at + count].copy_from_slice(&tile[..count]);
                 }
             }
         }

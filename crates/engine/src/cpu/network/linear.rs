@@ -20,7 +20,7 @@ const SAMPLES: usize = 32;
 const COLUMNS: usize = 128;
 /// Rows of the weight gradient of one task.
 const ROWS: usize = 24;
-/// Numbers in a cache line; rows of the turned weights begin on one.
+/// Numbers in a cache line; rows of the transposed weights begin on one.
 const LINE: usize = 16;
 
 pub(super) fn forward<T: SimdReal>(
@@ -44,19 +44,19 @@ pub(super) fn forward<T: SimdReal>(
         return tile_linear::forward(team, proof, shape, &x[..batch * inputs], w, b, y);
     }
     let stride = outputs.next_multiple_of(LINE);
-    with_scratch(inputs * stride, |turned: &mut [T]| {
-        team.for_each(turned.chunks_mut(COLUMNS * stride).enumerate(), |(task, turned)| {
+    with_scratch(inputs * stride, |transposed: &mut [T]| {
+        team.for_each(transposed.chunks_mut(COLUMNS * stride).enumerate(), |(task, transposed)| {
             let first = task * COLUMNS;
-            isa.dispatch(Transpose { rows: &w[..outputs * inputs], len: inputs, first, turned, stride });
+            isa.dispatch(Transpose { rows: &w[..outputs * inputs], len: inputs, first, transposed, stride });
         });
-        let turned: &[T] = turned;
+        let transposed: &[T] = transposed;
         team.for_each(y[..batch * outputs].chunks_mut(SAMPLES * outputs).enumerate(), |(task, y)| {
             for y in y.chunks_exact_mut(outputs) {
                 y.copy_from_slice(&b[..outputs]);
             }
             let a = &x[task * SAMPLES * inputs..];
             let (row, column, depth, width) = (inputs, 1, inputs, outputs);
-            isa.dispatch(AddProduct { a, row, column, b: turned, b_stride: stride, depth, width, c: y });
+            isa.dispatch(AddProduct { a, row, column, b: transposed, b_stride: stride, depth, width, c: y });
         });
     });
 }

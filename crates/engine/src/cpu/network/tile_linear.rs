@@ -5,7 +5,7 @@ use crate::cpu::parts::Parts;
 use crate::cpu::team::Team;
 use crate::cpu::tiles::{
     AmxProof, Common, DEPTH, GROUP, Job, Passes, SIDE, Step, Tile, TileSession, add, pack_pair, pack_row,
-    products, turn,
+    products, transpose_pairs,
 };
 use crate::network::LinearShape;
 
@@ -47,7 +47,7 @@ pub(super) fn forward(
                     low,
                 );
             }
-            tiles.iter_mut().for_each(|tile| turn(proof, tile));
+            tiles.iter_mut().for_each(|tile| transpose_pairs(proof, tile));
         });
         let weights: &[Tile] = weights;
         let tasks = y.chunks_mut(SAMPLES * outputs).zip(x.chunks(SAMPLES * inputs));
@@ -125,7 +125,7 @@ pub(super) fn weight_gradient(
         team.for_each(left.chunks_exact_mut(2 * depth).enumerate(), |(row, tiles)| {
             let (high, low) = tiles.split_at_mut(depth);
             pack_samples(proof, gy, outputs, row * SIDE, high, low);
-            tiles.iter_mut().for_each(|tile| turn(proof, tile));
+            tiles.iter_mut().for_each(|tile| transpose_pairs(proof, tile));
         });
         let left: &[Tile] = left;
         let gw = Parts::new(&mut gw[..outputs * inputs]);
