@@ -5,6 +5,16 @@
 //! framework: no views, no broadcasting, no graph. What is proved about a map is not its business
 //! (that is `subdeq-theory`); what it promises is that a sample's answer depends on that sample alone:
 //! the same bits in any batch, at any position, with any number of threads.
+//!
+//! # Devices
+//!
+//! Hardware is a few small traits that build on memory ([`Device`]): [`Equilibria`] solves and differentiates fixed points,
+//! [`Parametrise`] makes weights of free parameters, [`Spectra`] knows what splittings need, [`Layers`] is what surrounds an
+//! equilibrium, [`Integrate`] is for neural ODEs, [`DataSets`] holds images and puts batches together, [`Graphs`] propagates over
+//! a graph, [`CustomMaps`] runs a user's own map; [`Network`] is all that an image classifier needs. Nothing in a training step
+//! needs the host: losses, hits and iterations are counted on the device, and [`Device::finish`] brings one [`Summary`] over.
+//! Every call may fail and says so. [`Cpu`] is such a device; [`Checking`] watches another one, counts what travels and fails
+//! when it is told to.
 
 // `!(x > 0.0)` is how a NaN is refused together with what is too small.
 #![allow(clippy::neg_cmp_op_on_partial_ord)]

@@ -1,13 +1,4 @@
 //! What a layer asks of the hardware: small traits, each built on memory.
-//!
-//! A [`Device`] holds numbers. [`Equilibria`] solves and differentiates fixed points on it, [`Parametrise`] makes weights of
-//! free parameters, [`Spectra`] knows their eigenvalues, [`Layers`] is what surrounds an equilibrium, [`Integrate`] is for
-//! neural ODEs, [`DataSets`] holds images and puts batches together, [`Graphs`] propagates over a graph, [`CustomMaps`] runs a
-//! user's own map. [`Network`] is all that training an image classifier takes.
-//!
-//! Nothing in a training step needs the host: losses, hits and iterations are counted on the device in a `Tally`, and
-//! [`Device::finish`] brings one [`Summary`] over. Every call may fail (memory that does not suffice, a device that stops
-//! answering) and says so. A device may carry calls out later than they return, in their order; what reads waits.
 
 mod custom;
 mod data_sets;
@@ -34,7 +25,8 @@ use crate::{Real, Result};
 
 /// Hardware that holds arrays of numbers.
 ///
-/// Arrays are contiguous and may be longer than a call needs.
+/// Arrays are contiguous and may be longer than a call needs. Every call may fail (memory that does not suffice, a device that
+/// stops answering) and says so. A device may carry calls out later than they return, in their order; what reads waits.
 pub trait Device: Send + Sync {
     /// The number type.
     type Elem: Real;
