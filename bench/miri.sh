@@ -8,7 +8,7 @@ if ! cargo +nightly miri --version >/dev/null 2>&1; then
     echo "skipped: no nightly toolchain with Miri"
     exit 0
 fi
-[ $# -gt 0 ] || set -- buffer chunks network::scratch team what_kernels_rely_on
+[ $# -gt 0 ] || set -- buffer chunks network::scratch what_kernels_rely_on
 # Tree borrows and leaks allowed: rayon's queues (crossbeam-epoch) fail stacked borrows, and its threads outlive the tests.
 flags="-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-ignore-leaks"
 export SUBDEQ_ISA=portable MIRIFLAGS="$flags ${MIRIFLAGS:-}"
