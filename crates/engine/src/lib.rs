@@ -13,7 +13,7 @@
 //! equilibrium, [`Integrate`] is for neural ODEs, [`DataSets`] holds images and puts batches together, [`Graphs`] propagates over
 //! a graph, [`CustomMaps`] runs a user's own map; [`Network`] is all that an image classifier needs. Nothing in a training step
 //! needs the host: losses, hits and iterations are counted on the device, and [`Device::finish`] brings one [`Summary`] over.
-//! Every call may fail and says so. [`Cpu`] is such a device; [`Checking`] watches another one, counts what travels and fails
+//! Every call may fail and says so. [`Cpu`] and [`Cuda`] are such devices; [`Checking`] watches another one, counts what travels and fails
 //! when it is told to.
 
 // `!(x > 0.0)` is how a NaN is refused together with what is too small.
@@ -30,9 +30,11 @@ mod report;
 mod solver;
 
 pub mod cpu;
+pub mod cuda;
 
 pub use checking::{Checking, Traffic};
 pub use cpu::Cpu;
+pub use cuda::Cuda;
 pub use device::{
     CustomMap, CustomMaps, DataSets, Device, EncoderShape, Equilibria, GraphDropout, GraphSpec, Graphs,
     Images, Integrate, LabelledNodes, Layers, MIRRORED, Network, NodeArray, OdeOutcome, OdeReport,

@@ -15,7 +15,7 @@ mod linearise;
 mod memory;
 mod normalise;
 mod ode;
-mod packed;
+pub(crate) mod packed;
 mod parametrise;
 mod parts;
 mod peaks;
@@ -47,6 +47,9 @@ pub use ode::OdePlan;
 pub use parametrise::CpuWeights;
 pub use peaks::Peaks;
 pub use plan::CpuPlan;
+pub(crate) use plan::check_solver;
+pub(crate) use problem::invert;
+pub(crate) use prox::check_splitting;
 pub use simd::SimdReal;
 pub use step::{FixedPointStep, InPlace};
 

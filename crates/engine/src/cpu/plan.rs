@@ -126,7 +126,7 @@ impl<T: SimdReal> CpuPlan<T> {
 }
 
 /// Refuses parameters with which a solver or a stopping rule makes no sense.
-pub(super) fn check_solver(solver: &Solver, stopping: &Stopping) -> Result<()> {
+pub(crate) fn check_solver(solver: &Solver, stopping: &Stopping) -> Result<()> {
     let refuse = |why: String| Err(EngineError::Invalid(why));
     match *solver {
         Solver::Anderson { window, ridge, mixing } => {

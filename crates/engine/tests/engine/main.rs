@@ -1,6 +1,7 @@
 //! The engine from outside. One program: the engine is linked once, not once per subject.
 
 mod common;
+mod cuda;
 mod evaluator;
 mod fixed_points;
 mod gradients;

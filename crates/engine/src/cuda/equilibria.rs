@@ -1,0 +1,535 @@
+//! Equilibria on a GPU.
+
+use super::gpu::{Grid, Memory};
+use super::kernel::launch;
+use super::memory::CudaTally;
+use super::plan::{CudaPlan, Operators, Work};
+use super::product::{Axis, Factor, add_outer_products};
+use super::solve::{MOST, Method, Problem};
+use super::{Cuda, not_yet};
+use crate::cpu::packed::check_len;
+use crate::cpu::{check_solver, check_splitting};
+use crate::map::Formula;
+use crate::{
+    EngineError, Equilibria, Injection, Map, Measure, Operator, Outcome, Padding, Pass, Result, SampleReport,
+    Solver, Start, Stopping,
+};
+
+/// How the solves of a batch ended, in a GPU's memory.
+#[derive(Debug)]
+pub struct CudaReports(Memory<ReportRow>);
+
+/// `Report` of `kernels/common.cuh`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct ReportRow {
+    iterations: u32,
+    outcome: u32,
+    residual: f64,
+}
+
+impl ReportRow {
+    fn read(self) -> Result<SampleReport> {
+        let outcome = match self.outcome {
+            0 => Outcome::Converged,
+            1 => Outcome::IterationLimit,
+            2 => Outcome::Stagnated,
+            3 => Outcome::NotFinite,
+            other => {
+                return Err(EngineError::DeviceFailed(format!("a report with the unknown outcome {other}")));
+            }
+        };
+        Ok(SampleReport { iterations: self.iterations, residual: self.residual, outcome })
+    }
+}
+
+/// How the equation of a solve is iterated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Scheme {
+    /// On the map itself.
+    Plain(Method),
+    PeacemanRachford {
+        step: f64,
+    },
+    ForwardBackward {
+        step: f64,
+    },
+}
+
+impl Equilibria for Cuda {
+    type Plan = CudaPlan;
+    type Reports = CudaReports;
+
+    fn plan(&self, map: &Map, batch: usize) -> Result<CudaPlan> {
+        CudaPlan::new(&self.gpu, map, batch)
+    }
+
+    fn load(&self, plan: &mut CudaPlan, weights: &[&Memory<f32>]) -> Result<()> {
+        plan.loaded = false;
+        plan.operators.load(weights)?;
+        plan.loaded = true;
+        Ok(())
+    }
+
+    fn reports(&self, batch: usize) -> Result<CudaReports> {
+        let fresh = SampleReport::default();
+        let row = ReportRow { iterations: fresh.iterations, outcome: 1, residual: fresh.residual };
+        Ok(CudaReports(Memory::upload(&self.gpu, &vec![row; batch])?))
+    }
+
+    fn read_reports(&self, reports: &CudaReports, host: &mut [SampleReport]) -> Result<()> {
+        check_len("reports", reports.0.len(), host.len())?;
+        let mut rows = vec![ReportRow::default(); host.len()];
+        reports.0.read(0, &mut rows)?;
+        for (report, row) in host.iter_mut().zip(rows) {
+            *report = row.read()?;
+        }
+        Ok(())
+    }
+
+    fn count(&self, pass: Pass, batch: usize, reports: &CudaReports, tally: &mut CudaTally) -> Result<()> {
+        check_len("reports", reports.0.len(), batch)?;
+        let backward = pass == Pass::Backward;
+        launch!(self.gpu, "tally_reports", Grid::blocks(1), &reports.0, batch as u32, backward, &mut tally.0)
+    }
+
+    fn apply(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        z: &Memory<f32>,
+        y: &Memory<f32>,
+        out: &mut Memory<f32>,
+    ) -> Result<()> {
+        let sizes = check_call(plan, batch)?;
+        check_len("z", z.len(), sizes.states)?;
+        check_len("y", y.len(), sizes.injections)?;
+        check_len("out", out.len(), sizes.states)?;
+        let Work { u, gained, .. } = &mut plan.work;
+        plan.operators.apply(batch, z, y, out, u, gained, None)
+    }
+
+    fn compare(
+        &self,
+        state_len: usize,
+        batch: usize,
+        iterations: u32,
+        stopping: &Stopping,
+        before: &Memory<f32>,
+        after: &Memory<f32>,
+        reports: &mut CudaReports,
+    ) -> Result<()> {
+        check_len("the state before", before.len(), batch * state_len)?;
+        check_len("the state after", after.len(), batch * state_len)?;
+        check_len("reports", reports.0.len(), batch)?;
+        if batch == 0 {
+            return Ok(());
+        }
+        let relative = stopping.measure == Measure::Relative;
+        let (tolerance, reports) = (stopping.tolerance, &mut reports.0);
+        let grid = Grid::blocks(batch);
+        launch!(self.gpu, "compare", grid, before, after, state_len, iterations, tolerance, relative, reports)
+    }
+
+    fn solve(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        y: &Memory<f32>,
+        solver: &Solver,
+        stopping: &Stopping,
+        start: Start,
+        z: &mut Memory<f32>,
+        reports: &mut CudaReports,
+    ) -> Result<()> {
+        let sizes = check_call(plan, batch)?;
+        check_solver(solver, stopping)?;
+        check_len("reports", reports.0.len(), batch)?;
+        check_len("y", y.len(), sizes.injections)?;
+        check_len("z", z.len(), sizes.states)?;
+        let scheme = prepare(&mut plan.operators, solver)?;
+        let CudaPlan { operators, work, .. } = plan;
+        let reports = &mut reports.0;
+        match scheme {
+            Scheme::Plain(method) => {
+                work.iterates[0].reserve(sizes.states)?;
+                match start {
+                    Start::Given => work.iterates[0].copy_from(z, sizes.states)?,
+                    Start::Constant(value) => {
+                        let (grid, states) = (Grid::entries(sizes.states), sizes.states);
+                        launch!(self.gpu, "fill", grid, &mut work.iterates[0], states, value as f32)?;
+                    }
+                }
+                let Work { u, gained, iterates, samples, anderson, .. } = work;
+                let problem = operators.problem(
+                    batch,
+                    operators.len(),
+                    method,
+                    stopping,
+                    (y, sizes.injections / batch),
+                );
+                problem.solve(samples, anderson, iterates, z, reports, |argument, image, active| {
+                    operators.apply(batch, argument, y, image, u, gained, Some(active))
+                })
+            }
+            Scheme::PeacemanRachford { step } => {
+                self.split_forward(operators, work, batch, y, (step, true), stopping, start, z, reports)
+            }
+            Scheme::ForwardBackward { step } => {
+                self.split_forward(operators, work, batch, y, (step, false), stopping, start, z, reports)
+            }
+        }
+    }
+
+    fn adjoint(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        z: &Memory<f32>,
+        y: &Memory<f32>,
+        v: &Memory<f32>,
+        solver: &Solver,
+        stopping: &Stopping,
+        g: &mut Memory<f32>,
+        reports: &mut CudaReports,
+    ) -> Result<()> {
+        let sizes = check_call(plan, batch)?;
+        check_solver(solver, stopping)?;
+        check_len("reports", reports.0.len(), batch)?;
+        check_len("z", z.len(), sizes.states)?;
+        check_len("y", y.len(), sizes.injections)?;
+        check_len("v", v.len(), sizes.states)?;
+        check_len("g", g.len(), sizes.states)?;
+        let scheme = prepare(&mut plan.operators, solver)?;
+        let CudaPlan { operators, work, .. } = plan;
+        operators.linearise(batch, z, y, work)?;
+        let reports = &mut reports.0;
+        match scheme {
+            Scheme::Plain(method) => {
+                let q_len = operators.planes() * operators.len();
+                let Work { gained, g: gradient, linearisation, iterates, ends, samples, anderson, .. } = work;
+                iterates[0].reserve(batch * q_len)?;
+                ends.reserve(batch * q_len)?;
+                gradient.reserve(sizes.states)?;
+                gradient.copy_from(v, sizes.states)?;
+                operators.q_of(batch, linearisation, gradient, None, gained, &mut iterates[0], None)?;
+                let problem = operators.problem(batch, q_len, method, stopping, (v, operators.len()));
+                problem.solve(samples, anderson, iterates, ends, reports, |argument, image, active| {
+                    operators.transposed(batch, argument, gradient, Some(active))?;
+                    operators.q_of(batch, linearisation, gradient, Some(v), gained, image, Some(active))
+                })?;
+            }
+            Scheme::PeacemanRachford { step } => {
+                self.split_adjoint(operators, work, batch, v, (step, true), stopping, reports)?;
+            }
+            Scheme::ForwardBackward { step } => {
+                self.split_adjoint(operators, work, batch, v, (step, false), stopping, reports)?;
+            }
+        }
+        // g = W' q + v.
+        let Work { g: gradient, ends, .. } = work;
+        operators.transposed(batch, ends, gradient, None)?;
+        launch!(self.gpu, "add_states", Grid::entries(sizes.states), &*gradient, v, g, sizes.states)
+    }
+
+    fn pullback(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        z: &Memory<f32>,
+        y: &Memory<f32>,
+        g: &Memory<f32>,
+        gz: Option<&mut Memory<f32>>,
+        gy: &mut Memory<f32>,
+        gw: &mut [Memory<f32>],
+    ) -> Result<()> {
+        let sizes = check_call(plan, batch)?;
+        check_len("z", z.len(), sizes.states)?;
+        check_len("y", y.len(), sizes.injections)?;
+        check_len("g", g.len(), sizes.states)?;
+        check_len("gy", gy.len(), sizes.injections)?;
+        if let Some(gz) = &gz {
+            check_len("gz", gz.len(), sizes.states)?;
+        }
+        let CudaPlan { operators, work, .. } = plan;
+        let map = operators.map;
+        if gw.len() != map.weight_count() {
+            let (needed, given) = (map.weight_count(), gw.len());
+            return Err(EngineError::Invalid(format!(
+                "{:?} has {needed} weight arrays, {given} gradients were given",
+                map.formula
+            )));
+        }
+        for (index, array) in gw.iter().enumerate() {
+            check_len("a weight gradient", array.len(), map.weight_len(index))?;
+        }
+        operators.linearise(batch, z, y, work)?;
+        let Work { u, gained, g: gradient, q, linearisation, .. } = work;
+        let (len, planes, units) = (operators.len(), operators.planes(), map.operator.units());
+        q.reserve(batch * planes * len)?;
+        gradient.reserve(sizes.states)?;
+        gradient.copy_from(g, sizes.states)?;
+        operators.q_of(batch, linearisation, gradient, None, gained, q, None)?;
+        match (map.formula, map.injection) {
+            (Formula::PowerRatio { .. }, _) | (Formula::Single, Injection::Inner) => {
+                gy.copy_from(q, sizes.injections)?;
+            }
+            _ => gy.copy_from(gradient, sizes.injections)?,
+        }
+        let (gains, operator_gradients) = gw.split_at_mut(if operators.has_gains() { 2 } else { 0 });
+        for ((plane, gain), sign) in gains.iter_mut().enumerate().zip([1.0, -1.0]) {
+            // Rows are pixels: the gradient's all in a row, the values' in planes.
+            let left = Factor::new(gradient, 0, Axis::plain(1), Axis::plain(units));
+            let pixels = Axis::grouped(len / units, planes * len, units);
+            let right = Factor::new(u, plane * len, Axis::plain(1), pixels);
+            let sizes = [units, units, batch * (len / units)];
+            add_outer_products(&self.gpu, left, right, sizes, sign, &mut [gain])?;
+        }
+        let mut operator_gradients: Vec<&mut Memory<f32>> = operator_gradients.iter_mut().collect();
+        if let Some(convolution) = operators.convolution(batch, 1, planes) {
+            convolution.add_gradient(&self.gpu, q, z, &mut operator_gradients)?;
+        } else {
+            let left = Factor::new(q, 0, Axis::plain(1), Axis::plain(planes * len));
+            let right = Factor::new(z, 0, Axis::plain(1), Axis::plain(len));
+            let sizes = [planes * len, len, batch];
+            add_outer_products(&self.gpu, left, right, sizes, 1.0, &mut operator_gradients)?;
+        }
+        if let Some(gz) = gz {
+            operators.transposed(batch, q, gz, None)?;
+        }
+        Ok(())
+    }
+}
+
+impl Operators {
+    /// A fixed-point problem of this map.
+    fn problem<'a>(
+        &'a self,
+        batch: usize,
+        len: usize,
+        method: Method,
+        stopping: &'a Stopping,
+        given: (&'a Memory<f32>, usize),
+    ) -> Problem<'a> {
+        Problem { gpu: &self.gpu, batch, len, method, stopping, given, bad: &self.bad }
+    }
+}
+
+/// One splitting step: its length, and whether it is Peaceman-Rachford's.
+type Splitting = (f64, bool);
+
+impl Cuda {
+    /// Solves `e = s(W e + c)` by a splitting; the answer is `e + b`.
+    #[allow(clippy::too_many_arguments)] // a solve has this many sides
+    fn split_forward(
+        &self,
+        operators: &Operators,
+        work: &mut Work,
+        batch: usize,
+        y: &Memory<f32>,
+        (step, peaceman_rachford): Splitting,
+        stopping: &Stopping,
+        start: Start,
+        z: &mut Memory<f32>,
+        reports: &mut Memory<ReportRow>,
+    ) -> Result<()> {
+        let Work { u, iterates, ends, offset, constant, solution, samples, anderson, .. } = work;
+        let (gpu, states, t) = (&self.gpu, batch * operators.len(), step as f32);
+        let grid = Grid::entries(states);
+        for memory in [&mut iterates[0], &mut *ends, &mut *offset, &mut *constant, &mut *solution] {
+            memory.reserve(states)?;
+        }
+        // b, and c = y + W b.
+        launch!(gpu, "splitting_offsets", grid, &operators.constants, y, &mut *offset, states)?;
+        operators.forward(batch, offset, u, None)?;
+        launch!(gpu, "splitting_constants", grid, &operators.constants, y, &*u, &mut *constant, states)?;
+        let (given, value) = match start {
+            Start::Given => (Some(&*z), 0.0),
+            Start::Constant(value) => (None, value as f32),
+        };
+        launch!(gpu, "splitting_start", grid, given, value, &*offset, &mut iterates[0], states)?;
+        if peaceman_rachford {
+            launch!(gpu, "scale", grid, t, &*constant, &mut *solution, states)?;
+            operators.resolve(batch, false, solution, constant, None)?;
+        }
+        let problem =
+            operators.problem(batch, operators.len(), Method::Picard, stopping, (y, operators.len()));
+        let none = None::<&Memory<f32>>;
+        problem.solve(samples, anderson, iterates, ends, reports, |x, image, active| {
+            if peaceman_rachford {
+                operators.resolve(batch, false, x, u, Some(active))?;
+            } else {
+                operators.forward(batch, x, u, Some(active))?;
+            }
+            launch!(
+                gpu,
+                "splitting_step",
+                grid,
+                &operators.constants,
+                t,
+                peaceman_rachford,
+                true,
+                &*u,
+                &*constant,
+                none,
+                x,
+                image,
+                states,
+                active
+            )
+        })?;
+        if !peaceman_rachford {
+            return launch!(gpu, "add_states", grid, &*ends, &*offset, z, states);
+        }
+        operators.resolve(batch, false, ends, u, None)?;
+        launch!(
+            gpu,
+            "splitting_step",
+            grid,
+            &operators.constants,
+            t,
+            true,
+            false,
+            &*u,
+            &*constant,
+            none,
+            &*ends,
+            &mut *solution,
+            states,
+            None::<&Memory<u32>>
+        )?;
+        launch!(gpu, "add_states", grid, &*solution, &*offset, z, states)
+    }
+
+    /// Solves `q = D (W' q + v)` by a splitting, after linearising; `q` goes to `ends`.
+    #[allow(clippy::too_many_arguments)] // as above
+    fn split_adjoint(
+        &self,
+        operators: &Operators,
+        work: &mut Work,
+        batch: usize,
+        v: &Memory<f32>,
+        (step, peaceman_rachford): Splitting,
+        stopping: &Stopping,
+        reports: &mut Memory<ReportRow>,
+    ) -> Result<()> {
+        let Work {
+            u, gained, g, linearisation, iterates, ends, constant, solution, samples, anderson, ..
+        } = work;
+        let (gpu, states, t) = (&self.gpu, batch * operators.len(), step as f32);
+        let grid = Grid::entries(states);
+        for memory in [&mut iterates[0], &mut *ends, &mut *constant, &mut *solution, &mut *g] {
+            memory.reserve(states)?;
+        }
+        g.copy_from(v, states)?;
+        operators.q_of(batch, linearisation, g, None, gained, &mut iterates[0], None)?;
+        if peaceman_rachford {
+            launch!(gpu, "scale", grid, t, v, &mut *solution, states)?;
+            operators.resolve(batch, true, solution, constant, None)?;
+        } else {
+            constant.copy_from(v, states)?;
+        }
+        let problem =
+            operators.problem(batch, operators.len(), Method::Picard, stopping, (v, operators.len()));
+        let slopes = &linearisation.slopes;
+        problem.solve(samples, anderson, iterates, ends, reports, |x, image, active| {
+            if peaceman_rachford {
+                operators.resolve(batch, true, x, u, Some(active))?;
+            } else {
+                operators.transposed(batch, x, u, Some(active))?;
+            }
+            launch!(
+                gpu,
+                "splitting_step",
+                grid,
+                &operators.constants,
+                t,
+                peaceman_rachford,
+                true,
+                &*u,
+                &*constant,
+                slopes,
+                x,
+                image,
+                states,
+                active
+            )
+        })?;
+        if !peaceman_rachford {
+            return Ok(());
+        }
+        operators.resolve(batch, true, ends, u, None)?;
+        launch!(
+            gpu,
+            "splitting_step",
+            grid,
+            &operators.constants,
+            t,
+            true,
+            false,
+            &*u,
+            &*constant,
+            slopes,
+            &*ends,
+            &mut *solution,
+            states,
+            None::<&Memory<u32>>
+        )?;
+        ends.copy_from(solution, states)
+    }
+}
+
+/// Numbers that a call reads and writes.
+struct Sizes {
+    states: usize,
+    injections: usize,
+}
+
+fn check_call(plan: &CudaPlan, batch: usize) -> Result<Sizes> {
+    if !plan.loaded {
+        return Err(EngineError::Invalid("the plan has no weights yet: load them first".into()));
+    }
+    if batch == 0 || batch > plan.batch {
+        return Err(EngineError::Invalid(format!(
+            "a batch of {batch} samples, but the plan was made for 1 to {}",
+            plan.batch
+        )));
+    }
+    let map = &plan.operators.map;
+    Ok(Sizes { states: batch * map.operator.state_len(), injections: batch * map.injection_len() })
+}
+
+/// Makes what a solver needs besides the weights; refuses what there are no kernels for.
+fn prepare(operators: &mut Operators, solver: &Solver) -> Result<Scheme> {
+    match *solver {
+        Solver::Picard => Ok(Scheme::Plain(Method::Picard)),
+        Solver::Anderson { window, .. } if window > MOST => {
+            Err(not_yet(&format!("an Anderson window of {window} (the most is {MOST})")))
+        }
+        Solver::Anderson { window, ridge, mixing } => {
+            Ok(Scheme::Plain(Method::Anderson { window, ridge, mixing }))
+        }
+        Solver::Broyden { .. } => Err(not_yet("Broyden's method")),
+        Solver::ForwardBackward { step } => {
+            check_splitting(&operators.map, step)?;
+            Ok(Scheme::ForwardBackward { step })
+        }
+        Solver::PeacemanRachford { step } => {
+            check_splitting(&operators.map, step)?;
+            match operators.map.operator {
+                Operator::Dense { n } => operators.prepare_resolvent(n, step)?,
+                Operator::Conv { padding: Padding::Circular, .. } => {
+                    return Err(not_yet("Peaceman-Rachford's splitting of a convolution"));
+                }
+                Operator::Conv { .. } => {
+                    return Err(EngineError::Invalid(
+                        "Peaceman-Rachford needs the inverse of I + t (I - W), which a zero-padded convolution does not have \
+                         in closed form: use circular padding, or ForwardBackward"
+                            .into(),
+                    ));
+                }
+            }
+            Ok(Scheme::PeacemanRachford { step })
+        }
+    }
+}

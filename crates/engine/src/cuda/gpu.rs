@@ -1,0 +1,411 @@
+//! A GPU by its driver: memory, one stream, kernels.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
+
+use super::kernel::{Argument, Kernel, MODULES, entries};
+use crate::{EngineError, Result};
+
+/// The least driver that understands the kernels' PTX, as the driver counts: 13.0.
+const DRIVER: i32 = 13_000;
+/// The least GPU that the kernels are compiled for: compute capability 8.0.
+const CAPABILITY: i32 = 80;
+/// Threads of a block, as in `kernels/common.cuh`.
+pub(super) const THREADS: u32 = 256;
+
+/// A GPU that is in use.
+pub(super) struct Gpu {
+    device: sys::CUdevice,
+    context: sys::CUcontext,
+    stream: sys::CUstream,
+    kernels: HashMap<&'static str, Kernel>,
+    name: String,
+    memory: u64,
+    /// Whether to wait after every kernel, to find the one that fails.
+    sync: bool,
+}
+
+// SAFETY: contexts, streams and functions are handles that the driver allows every thread to use; each call makes the context
+// current on its thread first.
+unsafe impl Send for Gpu {}
+// SAFETY: as above; the driver orders what is put on a stream by several threads.
+unsafe impl Sync for Gpu {}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gpu").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Blocks of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grid(pub u32, pub u32, pub u32);
+
+impl Grid {
+    /// Enough for an entry per thread; the kernels go on from there where the entries are more.
+    pub fn entries(len: usize) -> Self {
+        Self(u32::try_from(len.div_ceil(THREADS as usize)).unwrap_or(u32::MAX).clamp(1, 1 << 20), 1, 1)
+    }
+
+    /// One thread per item, all of them at once.
+    pub fn threads(count: usize) -> Self {
+        Self(count.div_ceil(THREADS as usize).max(1) as u32, 1, 1)
+    }
+
+    /// One block per sample.
+    pub fn blocks(batch: usize) -> Self {
+        Self(batch as u32, 1, 1)
+    }
+
+    /// As many blocks for each sample as its numbers need.
+    pub fn samples(batch: usize, len: usize) -> Self {
+        Self((batch * len.div_ceil(THREADS as usize).clamp(1, 64)) as u32, 1, 1)
+    }
+}
+
+/// Refuses machines without a driver that can be used. Nothing may be asked of the driver's library before: it is loaded by name,
+/// and a missing one would be a panic.
+fn start() -> Result<()> {
+    // SAFETY: looks for the library and loads it; the driver's library has no unusual constructors.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(EngineError::DeviceFailed(
+            "there is no NVIDIA driver on this machine (libcuda was not found): use --device cpu".into(),
+        ));
+    }
+    let mut version = 0;
+    // SAFETY: the pointer is that of a local number; this call needs no initialisation.
+    said("the driver's version", unsafe { sys::cuDriverGetVersion(&mut version) }.result())?;
+    if version < DRIVER {
+        return Err(EngineError::DeviceFailed(format!(
+            "the NVIDIA driver is for CUDA {}.{}, the kernels need {}.{}: update the driver or use --device cpu",
+            version / 1000,
+            version % 1000 / 10,
+            DRIVER / 1000,
+            DRIVER % 1000 / 10
+        )));
+    }
+    result::init().map_err(|error| {
+        EngineError::DeviceFailed(format!(
+            "the NVIDIA driver found no GPU that it can use ({})",
+            words(&error)
+        ))
+    })
+}
+
+/// The names of all GPUs.
+pub(super) fn names() -> Result<Vec<String>> {
+    start()?;
+    let count = said("counting GPUs", result::device::get_count())?;
+    (0..count)
+        .map(|k| said("a GPU's name", result::device::get(k).and_then(result::device::get_name)))
+        .collect()
+}
+
+impl Gpu {
+    /// GPU number `ordinal`, with its kernels loaded.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        start()?;
+        let count = said("counting GPUs", result::device::get_count())?;
+        let Some(number) = i32::try_from(ordinal).ok().filter(|&number| number < count) else {
+            return Err(EngineError::DeviceFailed(format!(
+                "there is no GPU number {ordinal}: this machine has {count}, numbered from 0"
+            )));
+        };
+        let device = said("opening a GPU", result::device::get(number))?;
+        let name = said("a GPU's name", result::device::get_name(device))?;
+        let attribute = |which| {
+            // SAFETY: the device was just handed out by the driver.
+            said("a GPU's attributes", unsafe { result::device::get_attribute(device, which) })
+        };
+        use sys::CUdevice_attribute as Attribute;
+        let capability = 10 * attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+            + attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        if capability < CAPABILITY {
+            return Err(EngineError::DeviceFailed(format!(
+                "{name} has compute capability {}.{}, the kernels need {}.{} (Ampere or newer): use --device cpu",
+                capability / 10,
+                capability % 10,
+                CAPABILITY / 10,
+                CAPABILITY % 10
+            )));
+        }
+        // SAFETY: the device was handed out by the driver; `drop` releases what is retained here.
+        let context = said("opening a GPU", unsafe { result::primary_ctx::retain(device) })?;
+        // SAFETY: the context is retained.
+        said("opening a GPU", unsafe { result::ctx::set_current(context) })?;
+        keep_freed_memory(device)?;
+        let stream = said("a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
+        // SAFETY: as for the attributes.
+        let memory = said("a GPU's memory", unsafe { result::device::total_mem(device) })? as u64;
+        let sync = std::env::var("SUBDEQ_CUDA_SYNC").is_ok_and(|value| value != "0");
+        Ok(Self { device, context, stream, kernels: load_kernels()?, name, memory, sync })
+    }
+
+    /// What the driver calls it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes of its memory.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Makes the GPU's context current on this thread.
+    fn bind(&self) -> Result<()> {
+        // SAFETY: the context is retained for as long as `self` lives.
+        said("the GPU", unsafe { result::ctx::set_current(self.context) })
+    }
+
+    /// Waits for everything that was asked for.
+    pub fn wait(&self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the stream is this GPU's own.
+        said("the GPU", unsafe { result::stream::synchronize(self.stream) })
+    }
+
+    /// Puts a kernel on the stream. Refuses arguments that are not of the kinds that it takes.
+    pub fn launch(&self, name: &'static str, grid: Grid, arguments: &[Argument]) -> Result<()> {
+        let kernel = self.kernels.get(name).ok_or_else(|| {
+            EngineError::DeviceFailed(format!("there is no kernel `{name}`: rebuild the PTX"))
+        })?;
+        kernel.check(name, arguments)?;
+        self.bind()?;
+        let mut pointers: Vec<*mut c_void> = arguments.iter().map(Argument::pointer).collect();
+        let (grid, block) = ((grid.0, grid.1, grid.2), (THREADS, 1, 1));
+        // SAFETY: the arguments are of the kinds that the kernel takes and outlive the call, which copies them. What the kernel
+        // reads and writes is the GPU's memory, which Rust has no references to; lengths are checked by who calls this.
+        let launched =
+            unsafe { result::launch_kernel(kernel.function(), grid, block, 0, self.stream, &mut pointers) };
+        launched.map_err(|error| failed(&format!("kernel `{name}` on {grid:?} blocks"), &error))?;
+        if self.sync {
+            // SAFETY: the stream is this GPU's own.
+            let waited = unsafe { result::stream::synchronize(self.stream) };
+            waited.map_err(|error| failed(&format!("kernel `{name}` on {grid:?} blocks"), &error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // Nothing can be done about errors here: the process may be ending, and the driver with it.
+        if self.bind().is_ok() {
+            // SAFETY: the stream is this GPU's own, all arrays on it are gone (they hold the GPU), and the context was retained once.
+            unsafe {
+                let _ = result::stream::destroy(self.stream);
+                let _ = result::primary_ctx::release(self.device);
+            }
+        }
+    }
+}
+
+/// Memory that is freed stays with the process: scratch memory of a call is then found again without asking the system.
+fn keep_freed_memory(device: sys::CUdevice) -> Result<()> {
+    let mut most = u64::MAX;
+    // SAFETY: the device was handed out by the driver, and the attribute is a number of 64 bits.
+    let kept = unsafe {
+        result::device::get_default_mem_pool(device).and_then(|pool| {
+            let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            result::mem_pool::set_attribute(pool, threshold, (&raw mut most).cast())
+        })
+    };
+    said("the GPU's memory", kept)
+}
+
+fn load_kernels() -> Result<HashMap<&'static str, Kernel>> {
+    let mut kernels = HashMap::new();
+    for module in MODULES {
+        let image =
+            CString::new(module.ptx).map_err(|_| EngineError::DeviceFailed("PTX with a zero byte".into()))?;
+        // SAFETY: the image is text that ends with a zero, as the driver expects of PTX.
+        let loaded = unsafe { result::module::load_data(image.as_ptr().cast()) };
+        let loaded = loaded.map_err(|error| failed(&format!("loading `{}.ptx`", module.name), &error))?;
+        for (name, parameters) in entries(module.ptx) {
+            let symbol = CString::new(name)
+                .map_err(|_| EngineError::DeviceFailed("a name with a zero byte".into()))?;
+            // SAFETY: the module is loaded, and stays so: modules are never unloaded.
+            let function = unsafe { result::module::get_function(loaded, symbol) };
+            let function = function.map_err(|error| failed(&format!("kernel `{name}`"), &error))?;
+            kernels.insert(name, Kernel::new(function, parameters));
+        }
+    }
+    Ok(kernels)
+}
+
+/// Numbers in the GPU's memory.
+pub struct Memory<T> {
+    gpu: Arc<Gpu>,
+    /// 0 while it is empty.
+    address: sys::CUdeviceptr,
+    len: usize,
+    numbers: PhantomData<T>,
+}
+
+impl<T> fmt::Debug for Memory<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} on {})", self.len, self.gpu.name)
+    }
+}
+
+// SAFETY: an address that only the driver follows, and plain numbers behind it.
+unsafe impl<T: Send> Send for Memory<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Memory<T> {}
+
+impl<T: Copy> Memory<T> {
+    /// Nothing yet.
+    pub(super) fn empty(gpu: &Arc<Gpu>) -> Self {
+        Self { gpu: gpu.clone(), address: 0, len: 0, numbers: PhantomData }
+    }
+
+    /// `len` values whose bits are all zero.
+    pub(super) fn zeros(gpu: &Arc<Gpu>, len: usize) -> Result<Self> {
+        let mut memory = Self::room(gpu, len)?;
+        memory.clear()?;
+        Ok(memory)
+    }
+
+    /// Room for `len` values, whatever it holds.
+    pub(super) fn room(gpu: &Arc<Gpu>, len: usize) -> Result<Self> {
+        let mut memory = Self::empty(gpu);
+        if len == 0 {
+            return Ok(memory);
+        }
+        let out_of_memory =
+            |bytes: u64| EngineError::OutOfMemory { needed: bytes, installed: Some(gpu.memory) };
+        let needed = (len as u64).saturating_mul(size_of::<T>() as u64);
+        if needed > gpu.memory {
+            return Err(out_of_memory(needed));
+        }
+        gpu.bind()?;
+        // SAFETY: the stream is the GPU's own; `drop` frees what is allocated here.
+        memory.address = match unsafe { result::malloc_async(gpu.stream, needed as usize) } {
+            Ok(address) => address,
+            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => return Err(out_of_memory(needed)),
+            Err(error) => return Err(failed(&format!("{needed} bytes of memory"), &error)),
+        };
+        memory.len = len;
+        Ok(memory)
+    }
+
+    /// A copy of values on the host.
+    pub(super) fn upload(gpu: &Arc<Gpu>, host: &[T]) -> Result<Self> {
+        let mut memory = Self::room(gpu, host.len())?;
+        memory.write(0, host)?;
+        Ok(memory)
+    }
+
+    /// Makes sure that there is room for `len` values; what it held may be lost.
+    pub(super) fn reserve(&mut self, len: usize) -> Result<()> {
+        if self.len < len {
+            // The old memory goes first: both might not fit.
+            *self = Self::empty(&self.gpu);
+            *self = Self::room(&self.gpu, len)?;
+        }
+        Ok(())
+    }
+
+    /// How many values it holds.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where value number `at` is.
+    pub(super) fn address_of(&self, at: usize) -> u64 {
+        debug_assert!(at <= self.len, "{at} of {}", self.len);
+        self.address + (at * size_of::<T>()) as u64
+    }
+
+    /// The values from number `at` on, for a kernel.
+    pub(super) fn at(&self, at: usize) -> Argument<'static> {
+        Argument::Address(self.address_of(at))
+    }
+
+    /// All bits zero.
+    pub(super) fn clear(&mut self) -> Result<()> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        self.gpu.bind()?;
+        let bytes = self.len * size_of::<T>();
+        // SAFETY: the memory is `bytes` long.
+        said("clearing memory", unsafe { result::memset_d8_async(self.address, 0, bytes, self.gpu.stream) })
+    }
+
+    /// Writes values from number `at` on. The caller has checked that they fit.
+    pub(super) fn write(&mut self, at: usize, host: &[T]) -> Result<()> {
+        assert!(at + host.len() <= self.len, "{} values from {at} on of {}", host.len(), self.len);
+        if host.is_empty() {
+            return Ok(());
+        }
+        self.gpu.bind()?;
+        // SAFETY: the values fit. The driver has taken a copy of memory that is not page-locked when the call returns.
+        said("writing memory", unsafe {
+            result::memcpy_htod_async(self.address_of(at), host, self.gpu.stream)
+        })
+    }
+
+    /// Reads values from number `at` on, when everything before is done. The caller has checked that there are as many.
+    pub(super) fn read(&self, at: usize, host: &mut [T]) -> Result<()> {
+        assert!(at + host.len() <= self.len, "{} values from {at} on of {}", host.len(), self.len);
+        if host.is_empty() {
+            return Ok(());
+        }
+        self.gpu.bind()?;
+        // SAFETY: there are as many values, of this type; the wait comes before the borrow of `host` ends.
+        said("reading memory", unsafe {
+            result::memcpy_dtoh_async(host, self.address_of(at), self.gpu.stream)
+        })?;
+        self.gpu.wait()
+    }
+
+    /// Copies the first `len` values of other memory. The caller has checked that there are as many in both.
+    pub(super) fn copy_from(&mut self, from: &Self, len: usize) -> Result<()> {
+        assert!(len <= self.len && len <= from.len, "{len} values of {} and {}", self.len, from.len);
+        if len == 0 {
+            return Ok(());
+        }
+        self.gpu.bind()?;
+        // SAFETY: both hold as many values, and they are different memory: one is borrowed mutably.
+        said("copying memory", unsafe {
+            result::memcpy_dtod_async(self.address, from.address, len * size_of::<T>(), self.gpu.stream)
+        })
+    }
+}
+
+impl<T> Drop for Memory<T> {
+    fn drop(&mut self) {
+        if self.address != 0 && self.gpu.bind().is_ok() {
+            // SAFETY: it was allocated on this stream and is freed once, after what was asked for before. An error here cannot be
+            // reported; the next call will meet it too.
+            let _ = unsafe { result::free_async(self.address, self.gpu.stream) };
+        }
+    }
+}
+
+/// The driver's answer, as the engine's.
+fn said<R>(what: &str, answer: Result<R, DriverError>) -> Result<R> {
+    answer.map_err(|error| failed(what, &error))
+}
+
+fn failed(what: &str, error: &DriverError) -> EngineError {
+    EngineError::DeviceFailed(format!(
+        "{what}: {}. An error of an earlier kernel may show only now: SUBDEQ_CUDA_SYNC=1 names it",
+        words(error)
+    ))
+}
+
+/// What the driver calls an error.
+fn words(error: &DriverError) -> String {
+    let text = |words: Result<&std::ffi::CStr, DriverError>| {
+        words.map_or_else(|_| "unknown error".into(), |words| words.to_string_lossy().into_owned())
+    };
+    format!("{}, {}", text(error.error_name()), text(error.error_string()))
+}

@@ -1,0 +1,21 @@
+#!/bin/bash
+# Compiles the kernels to PTX, which is committed: a build of the crate needs no CUDA toolkit. The first line of each file is a hash of
+# what it was compiled from; a test of the engine compares it. nvcc as PyPI has it (nvidia-cuda-nvcc, nvidia-nvvm, nvidia-cuda-crt,
+# nvidia-cuda-cccl, nvidia-cuda-runtime 13.0) or from CUDA_HOME.
+set -e
+cd "$(dirname "$0")"
+CUDA_HOME=${CUDA_HOME:-/work/cuda-venv/lib/python3.11/site-packages/nvidia/cu13}
+for source in ${@:-*.cu}; do
+  name=${source%.cu}
+  nice "$CUDA_HOME/bin/nvcc" -std=c++17 -O3 -arch=compute_80 -ptx -o "$name.tmp" "$name.cu"
+  { python3 - "$name.cu" <<'PYTHON'
+import sys
+text = b"".join(open(f, "rb").read() for f in ["common.cuh", "map.cuh", "product.cuh", sys.argv[1]])
+h = 0xcbf29ce484222325
+for byte in text: h = (h ^ byte) * 0x100000001b3 & 0xffffffffffffffff
+print(f"// source {h:016x}")
+PYTHON
+    cat "$name.tmp"; } > "$name.ptx"
+  rm "$name.tmp"
+done
+wc -c *.ptx

@@ -1,0 +1,74 @@
+// A map's constants and its scalar functions.
+#pragma once
+#include "common.cuh"
+
+// The order of `Formula` in map.rs.
+enum : u32 { SINGLE, SPLIT_SIGN, DIVISIVE, RATIONAL, POWER_RATIO, GAINS };
+// ReLU is a leaky one of slope 0.
+enum : u32 { TANH, SIGMOID, SOFTPLUS, SOFTSIGN, HARD_TANH, LEAKY_RELU, IDENTITY };
+
+struct Map {
+    u32 formula, activation, inner, has_power;
+    // The activation's constants: beta and 1 / beta, lo and hi, or the slope.
+    float first, second;
+    float base, power, shift, q, p, e;
+    u32 planes, units;
+    u64 len;
+};
+
+__device__ inline float sigmoid(float u) {
+    float decay = expf(-fabsf(u));
+    return u >= 0.0f ? 1.0f / (1.0f + decay) : decay / (1.0f + decay);
+}
+
+// s(u); NaN stays NaN, whatever the activation.
+__device__ inline float value(const Map& map, float u) {
+    switch (map.activation) {
+        case TANH: return tanhf(u);
+        case SIGMOID: return sigmoid(u);
+        case SOFTPLUS: {
+            float t = u * map.first;
+            return (fmaxf(t, 0.0f) + log1pf(expf(-fabsf(t)))) * map.second;
+        }
+        case SOFTSIGN: {
+            // An infinite argument would give NaN; 1e30 is beyond where the value rounds to 1.
+            float size = fabsf(u) > 1e30f ? 1e30f : fabsf(u);
+            return copysignf(size / (1.0f + size), u);
+        }
+        case HARD_TANH: return u < map.first ? map.first : (u > map.second ? map.second : u);
+        case LEAKY_RELU: return u > 0.0f ? u : u * map.first;
+        default: return u;
+    }
+}
+
+// s'(u), where s(u) = s.
+__device__ inline float slope(const Map& map, float u, float s) {
+    switch (map.activation) {
+        case TANH: return (1.0f - s) * (1.0f + s);
+        case SIGMOID: return s * (1.0f - s);
+        case SOFTPLUS: return sigmoid(u * map.first);
+        case SOFTSIGN: {
+            float r = 1.0f / (1.0f + fabsf(u));
+            return r * r;
+        }
+        case HARD_TANH: return u > map.first && u < map.second ? 1.0f : 0.0f;
+        case LEAKY_RELU: return u > 0.0f ? 1.0f : map.first;
+        default: return 1.0f;
+    }
+}
+
+// h(u) = (s(u) + base)^power.
+__device__ inline float activate(const Map& map, float u) {
+    float s = value(map, u);
+    return map.has_power ? powf(s + map.base, map.power) : s;
+}
+
+// h(u), and its slope.
+__device__ inline float activate(const Map& map, float u, float& d) {
+    float s = value(map, u);
+    d = slope(map, u, s);
+    if (!map.has_power) return s;
+    float based = s + map.base, h = powf(based, map.power);
+    d *= map.power * h / based;
+    return h;
+}

@@ -1,0 +1,70 @@
+//! NVIDIA GPUs, through the driver alone: kernels are compiled ahead to PTX, which the driver translates for the GPU it finds.
+//!
+//! Numbers are `f32`; sums that decide something are `f64`. One stream carries out every call in its order, and the host waits
+//! only where it reads: a training step reads nothing but its [`crate::Summary`], and a solve one word in every few
+//! iterations. No sum depends on chance: same bits from run to run, and for a sample the same bits in any batch at any position.
+//!
+//! `SUBDEQ_CUDA_SYNC=1` in the environment waits after every kernel, so that an error names the kernel that made it.
+
+mod data_sets;
+mod equilibria;
+mod gpu;
+mod integrate;
+mod kernel;
+mod layers;
+mod memory;
+mod parametrise;
+mod plan;
+mod product;
+mod solve;
+mod spectra;
+
+use std::sync::Arc;
+
+pub use data_sets::CudaImages;
+pub use equilibria::CudaReports;
+pub use gpu::Memory;
+pub use integrate::NoIntegration;
+pub use memory::{CudaIntegers, CudaTally};
+pub use parametrise::CudaWeights;
+pub use plan::CudaPlan;
+
+use crate::{EngineError, Result};
+use gpu::Gpu;
+
+/// One GPU, as a [`crate::Device`] of `f32`. Cheap to clone.
+///
+/// ```
+/// use subdeq_engine::{Cuda, Device};
+/// if Cuda::available().is_empty() {
+///     assert!(Cuda::new(0).is_err());
+/// } else {
+///     println!("{}", Cuda::new(0)?.name());
+/// }
+/// # Ok::<(), subdeq_engine::EngineError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cuda {
+    gpu: Arc<Gpu>,
+}
+
+impl Cuda {
+    /// GPU number `ordinal` of this machine.
+    ///
+    /// # Errors
+    /// No driver, one that is too old, no such GPU, or one that is too old for the kernels.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        Ok(Self { gpu: Arc::new(Gpu::open(ordinal)?) })
+    }
+
+    /// The names of the GPUs of this machine, in the order of their numbers; none without a driver.
+    #[must_use]
+    pub fn available() -> Vec<String> {
+        gpu::names().unwrap_or_default()
+    }
+}
+
+/// What a call wants that there is no kernel for yet.
+fn not_yet(what: &str) -> EngineError {
+    EngineError::Invalid(format!("{what} is not on the GPU yet: use --device cpu"))
+}

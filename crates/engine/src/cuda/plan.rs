@@ -1,0 +1,588 @@
+//! Plans on a GPU: a map's weights as the kernels read them, and the memory that its solves need.
+
+use std::sync::Arc;
+
+use super::gpu::{Gpu, Grid, Memory};
+use super::kernel::{Passed, launch};
+use super::product::{Active, Axis, Convolution, Factor, Lie, Target, multiply, pack};
+use super::solve::{AndersonMemory, SampleMemory};
+use crate::cpu::invert;
+use crate::cpu::packed::check_len;
+use crate::map::{Formula, product_fits};
+use crate::{Activation, EngineError, Injection, Map, Operator, PNorm, Result};
+
+/// A map with its weights on a GPU, and scratch memory, which is allocated when it is first needed and kept.
+#[derive(Debug)]
+pub struct CudaPlan {
+    pub(super) operators: Operators,
+    pub(super) work: Work,
+    pub(super) batch: usize,
+    pub(super) loaded: bool,
+}
+
+/// A map and its linear parts.
+#[derive(Debug)]
+pub(super) struct Operators {
+    pub gpu: Arc<Gpu>,
+    pub map: Map,
+    pub constants: MapConstants,
+    /// The square operators as they were given, one after the other.
+    weights: Memory<f32>,
+    /// `A` and `B`, one after the other; empty for maps without gains.
+    gains: Memory<f32>,
+    /// Those of a convolution, in the order in which it sums, and transposed.
+    packed: Memory<f32>,
+    packed_transposed: Memory<f32>,
+    /// Its one number is not 0 if a weight is not finite.
+    pub bad: Memory<u32>,
+    resolvent: Option<Resolvent>,
+}
+
+/// `(I + t (I - W))^-1` of a dense map.
+#[derive(Debug)]
+struct Resolvent {
+    step: f64,
+    matrix: Memory<f32>,
+}
+
+/// Scratch memory. States lie one after the other; what has planes is `[sample][plane][entry]`.
+#[derive(Debug)]
+pub(super) struct Work {
+    /// Preactivations; for maps with gains, after linearising, what the activation made of them.
+    pub u: Memory<f32>,
+    /// The same after the gains, or a gradient after the transposed ones.
+    pub gained: Memory<f32>,
+    /// A gradient for the state.
+    pub g: Memory<f32>,
+    /// What is fed to the transposed operators.
+    pub q: Memory<f32>,
+    pub linearisation: Linearisation,
+    pub iterates: [Memory<f32>; 2],
+    /// The last states of a solve, where they are not the answers yet.
+    pub ends: Memory<f32>,
+    /// Of the splittings: `b`, `c` or `R t c`, and the solution.
+    pub offset: Memory<f32>,
+    pub constant: Memory<f32>,
+    pub solution: Memory<f32>,
+    pub samples: SampleMemory,
+    pub anderson: AndersonMemory,
+}
+
+/// The derivative of a map at one state per sample.
+#[derive(Debug)]
+pub(super) struct Linearisation {
+    pub slopes: Memory<f32>,
+    /// The normalised state, the gradient of the norm, the reciprocal norms.
+    pub normalised: Memory<f32>,
+    gradient: Memory<f32>,
+    inverse: Memory<f32>,
+}
+
+/// What the kernels read of a map.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct MapConstants {
+    formula: u32,
+    activation: u32,
+    inner: u32,
+    has_power: u32,
+    first: f32,
+    second: f32,
+    base: f32,
+    power: f32,
+    shift: f32,
+    q: f32,
+    p: f32,
+    e: f32,
+    planes: u32,
+    units: u32,
+    len: u64,
+}
+
+// SAFETY: `repr(C)`, the fields of `Map` in `map.cuh`; 14 fields of 4 bytes and one of 8, without padding.
+unsafe impl Passed for MapConstants {}
+
+impl MapConstants {
+    fn of(map: &Map) -> Self {
+        let (activation, first, second) = match map.activation {
+            Activation::Tanh => (0, 0.0, 0.0),
+            Activation::Sigmoid => (1, 0.0, 0.0),
+            Activation::Softplus { beta } => (2, beta, 1.0 / beta),
+            Activation::Softsign => (3, 0.0, 0.0),
+            Activation::HardTanh { lo, hi } => (4, lo, hi),
+            Activation::Relu => (5, 0.0, 0.0),
+            Activation::LeakyRelu { slope } => (5, slope, 0.0),
+            Activation::Identity => (6, 0.0, 0.0),
+        };
+        let (formula, q, p, e) = match map.formula {
+            Formula::Single => (0, 0.0, 0.0, 0.0),
+            Formula::SplitSign => (1, 0.0, 0.0, 0.0),
+            Formula::Divisive { q } => (2, q, 0.0, 0.0),
+            Formula::Rational { q } => (3, q, 0.0, 0.0),
+            Formula::PowerRatio { p, e } => (4, 0.0, p, e),
+            Formula::Gains => (5, 0.0, 0.0, 0.0),
+        };
+        Self {
+            formula,
+            activation,
+            inner: u32::from(map.injection == Injection::Inner),
+            has_power: u32::from(map.power != 1.0),
+            first: first as f32,
+            second: second as f32,
+            base: map.base as f32,
+            power: map.power as f32,
+            shift: map.shift as f32,
+            q: q as f32,
+            p: p as f32,
+            e: e as f32,
+            planes: planes(map) as u32,
+            units: map.operator.units() as u32,
+            len: map.operator.state_len() as u64,
+        }
+    }
+}
+
+/// Operators that are applied to the state: 1, or 2 for the forms with `P` and `N`.
+fn planes(map: &Map) -> usize {
+    if map.formula == Formula::Single { 1 } else { 2 }
+}
+
+const WEIGHT_NAMES: [&str; 4] = ["weights[0]", "weights[1]", "weights[2]", "weights[3]"];
+
+impl CudaPlan {
+    pub(super) fn new(gpu: &Arc<Gpu>, map: &Map, batch: usize) -> Result<Self> {
+        if batch == 0 {
+            return Err(EngineError::Invalid("a plan for a batch of zero samples".into()));
+        }
+        if !product_fits(&[batch, map.injection_len(), 64]) {
+            return Err(EngineError::Invalid(format!("{batch} samples do not fit into the address space")));
+        }
+        // The kernels count rows and terms in 32 bits.
+        if u32::try_from(batch * map.injection_len()).is_err() {
+            return Err(EngineError::Invalid(format!(
+                "{batch} samples of {} numbers are more than a GPU's kernels count: use smaller batches",
+                map.injection_len()
+            )));
+        }
+        let empty = || Memory::empty(gpu);
+        let operators = Operators {
+            gpu: gpu.clone(),
+            map: *map,
+            constants: MapConstants::of(map),
+            weights: Memory::zeros(gpu, planes(map) * map.operator.weight_len())?,
+            gains: empty(),
+            packed: empty(),
+            packed_transposed: empty(),
+            bad: Memory::zeros(gpu, 1)?,
+            resolvent: None,
+        };
+        let linearisation =
+            Linearisation { slopes: empty(), normalised: empty(), gradient: empty(), inverse: empty() };
+        let work = Work {
+            u: empty(),
+            gained: empty(),
+            g: empty(),
+            q: empty(),
+            linearisation,
+            iterates: [empty(), empty()],
+            ends: empty(),
+            offset: empty(),
+            constant: empty(),
+            solution: empty(),
+            samples: SampleMemory::new(gpu),
+            anderson: AndersonMemory::new(gpu),
+        };
+        Ok(Self { operators, work, batch, loaded: false })
+    }
+}
+
+impl Operators {
+    pub fn len(&self) -> usize {
+        self.map.operator.state_len()
+    }
+
+    pub fn planes(&self) -> usize {
+        planes(&self.map)
+    }
+
+    pub fn has_gains(&self) -> bool {
+        self.map.formula == Formula::Gains
+    }
+
+    /// Brings the weights, in the order given with [`Map`], into the order of the kernels. What is not finite is found out by the
+    /// GPU, and every solve says so in its reports.
+    pub fn load(&mut self, weights: &[&Memory<f32>]) -> Result<()> {
+        let map = &self.map;
+        if weights.len() != map.weight_count() {
+            return Err(EngineError::Invalid(format!(
+                "{:?} has {} weight arrays, {} were given",
+                map.formula,
+                map.weight_count(),
+                weights.len()
+            )));
+        }
+        for (index, array) in weights.iter().enumerate() {
+            check_len(WEIGHT_NAMES[index], array.len(), map.weight_len(index))?;
+        }
+        self.resolvent = None;
+        self.bad.clear()?;
+        for (index, array) in weights.iter().enumerate() {
+            let len = map.weight_len(index);
+            launch!(self.gpu, "find_bad", Grid::entries(len), *array, len, &mut self.bad)?;
+        }
+        let gain_count = if self.has_gains() { 2 } else { 0 };
+        let (gains, square) = weights.split_at(gain_count);
+        let units = self.map.operator.units();
+        self.gains.reserve(gain_count * units * units)?;
+        for (k, gain) in gains.iter().enumerate() {
+            self.copy_part(gain, &self.gains, k, units * units)?;
+        }
+        let len = self.map.operator.weight_len();
+        for (k, w) in square.iter().enumerate() {
+            self.copy_part(w, &self.weights, k, len)?;
+        }
+        if let Operator::Conv { .. } = self.map.operator {
+            let arguments: Vec<_> = (0..self.planes()).map(|k| self.weights.at(k * len)).collect();
+            let sizes = [units, units, self.map.operator.taps()];
+            self.packed.reserve(self.planes() * len)?;
+            self.packed_transposed.reserve(self.planes() * len)?;
+            pack(&self.gpu, &arguments, sizes, false, &mut self.packed)?;
+            pack(&self.gpu, &arguments, sizes, true, &mut self.packed_transposed)?;
+        }
+        Ok(())
+    }
+
+    /// Part `k` of `to`, parts of `len` numbers, becomes `from`.
+    fn copy_part(&self, from: &Memory<f32>, to: &Memory<f32>, k: usize, len: usize) -> Result<()> {
+        launch!(self.gpu, "copy_rows", Grid::entries(len), from, len, to.at(k * len), len, 1usize, len)
+    }
+
+    /// A convolution of the state, from `planes_in` to `planes_out` images; `None` for dense maps.
+    pub fn convolution(&self, batch: usize, planes_in: usize, planes_out: usize) -> Option<Convolution> {
+        let Operator::Conv { channels, height, width, padding, kernel } = self.map.operator else {
+            return None;
+        };
+        Some(Convolution {
+            batch,
+            height,
+            width,
+            side: kernel,
+            padding,
+            inputs: channels,
+            outputs: channels,
+            planes_in,
+            planes_out,
+        })
+    }
+
+    /// `u <- W z`, or `P z` and `N z`.
+    pub fn forward(
+        &self,
+        batch: usize,
+        z: &Memory<f32>,
+        u: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let (len, planes) = (self.len(), self.planes());
+        u.reserve(batch * planes * len)?;
+        if let Some(convolution) = self.convolution(batch, 1, planes) {
+            return convolution.convolve(&self.gpu, z, &self.packed, None, u, active);
+        }
+        let rows = Factor::new(z, 0, Axis::plain(len), Axis::plain(1));
+        let columns = Factor::new(&self.weights, 0, Axis::plain(len), Axis::plain(1));
+        let target = Target::new(u, 0, Axis::plain(planes * len), Axis::plain(1));
+        let active = active.map(|flags| Active { flags, rows: 1 });
+        multiply(&self.gpu, Lie::Along, rows, columns, None, target, [batch, planes * len, len], active)
+    }
+
+    /// `g <- W' q`, or `P' q0 + N' q1`.
+    pub fn transposed(
+        &self,
+        batch: usize,
+        q: &Memory<f32>,
+        g: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let (len, planes) = (self.len(), self.planes());
+        g.reserve(batch * len)?;
+        if let Some(convolution) = self.convolution(batch, planes, 1) {
+            return convolution.convolve(&self.gpu, q, &self.packed_transposed, None, g, active);
+        }
+        let rows = Factor::new(q, 0, Axis::plain(planes * len), Axis::plain(1));
+        let columns = Factor::new(&self.weights, 0, Axis::plain(1), Axis::plain(len));
+        let target = Target::new(g, 0, Axis::plain(len), Axis::plain(1));
+        let active = active.map(|flags| Active { flags, rows: 1 });
+        multiply(&self.gpu, Lie::Mixed, rows, columns, None, target, [batch, len, planes * len], active)
+    }
+
+    /// `gained <- A u0, B u1`, pixel by pixel.
+    fn gain(
+        &self,
+        batch: usize,
+        u: &Memory<f32>,
+        gained: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let (len, units) = (self.len(), self.map.operator.units());
+        gained.reserve(batch * 2 * len)?;
+        let pixels = Axis::grouped(len / units, 2 * len, units);
+        let active = active.map(|flags| Active { flags, rows: len / units });
+        for plane in 0..2 {
+            let rows = Factor::new(u, plane * len, pixels, Axis::plain(1));
+            let gain = Factor::new(&self.gains, plane * units * units, Axis::plain(units), Axis::plain(1));
+            let target = Target::new(gained, plane * len, pixels, Axis::plain(1));
+            let sizes = [batch * (len / units), units, units];
+            multiply(&self.gpu, Lie::Along, rows, gain, None, target, sizes, active)?;
+        }
+        Ok(())
+    }
+
+    /// `gained <- A' g, B' g`, pixel by pixel.
+    fn gain_transposed(
+        &self,
+        batch: usize,
+        g: &Memory<f32>,
+        gained: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let (len, units) = (self.len(), self.map.operator.units());
+        gained.reserve(batch * 2 * len)?;
+        let active = active.map(|flags| Active { flags, rows: len / units });
+        for plane in 0..2 {
+            let rows = Factor::new(g, 0, Axis::plain(units), Axis::plain(1));
+            let gain = Factor::new(&self.gains, plane * units * units, Axis::plain(1), Axis::plain(units));
+            let target =
+                Target::new(gained, plane * len, Axis::grouped(len / units, 2 * len, units), Axis::plain(1));
+            let sizes = [batch * (len / units), units, units];
+            multiply(&self.gpu, Lie::Mixed, rows, gain, None, target, sizes, active)?;
+        }
+        Ok(())
+    }
+
+    /// `out <- F(z; y)`.
+    #[allow(clippy::too_many_arguments)] // a map's arguments, its scratch memory, and whom it is for
+    pub fn apply(
+        &self,
+        batch: usize,
+        z: &Memory<f32>,
+        y: &Memory<f32>,
+        out: &mut Memory<f32>,
+        u: &mut Memory<f32>,
+        gained: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let (len, planes) = (self.len(), self.planes());
+        self.forward(batch, z, u, active)?;
+        let mut rows: &Memory<f32> = u;
+        if self.has_gains() {
+            let grid = Grid::samples(batch, planes * len);
+            launch!(self.gpu, "activate_planes", grid, &self.constants, batch as u32, rows, active)?;
+            self.gain(batch, rows, gained, active)?;
+            rows = gained;
+        }
+        self.epilogue(batch, rows, y, out, active)?;
+        self.normalise(batch, out, None, active)
+    }
+
+    fn epilogue(
+        &self,
+        batch: usize,
+        u: &Memory<f32>,
+        y: &Memory<f32>,
+        out: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let grid = Grid::samples(batch, self.len());
+        launch!(self.gpu, "epilogue", grid, &self.constants, batch as u32, u, y, out, active)
+    }
+
+    /// `f <- f / norm(f)` where the map normalises; what the way back needs goes to `kept`: reciprocal norms and gradient.
+    fn normalise(
+        &self,
+        batch: usize,
+        f: &mut Memory<f32>,
+        kept: Option<(&mut Memory<f32>, &mut Memory<f32>)>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        // 0 stands for the largest absolute value.
+        let p = match self.map.norm {
+            None => return Ok(()),
+            Some(PNorm::Finite(p)) => p as f32,
+            Some(PNorm::Inf) => 0.0,
+        };
+        let (inverse, gradient) = match kept {
+            Some((inverse, gradient)) => (Some(&*inverse), Some(&*gradient)),
+            None => (None, None),
+        };
+        match self.map.operator {
+            Operator::Dense { n } => {
+                let grid = Grid::blocks(batch);
+                launch!(self.gpu, "normalise_vectors", grid, n, p, f, inverse, gradient, active)
+            }
+            Operator::Conv { channels, height, width, .. } => {
+                let (row, count) = ((channels * width) as u32, batch as u32);
+                let grid = Grid::threads(batch * channels * width);
+                let height = height as u32;
+                launch!(
+                    self.gpu,
+                    "normalise_columns",
+                    grid,
+                    count,
+                    row,
+                    height,
+                    p,
+                    f,
+                    inverse,
+                    gradient,
+                    active
+                )
+            }
+        }
+    }
+
+    /// The derivative at `(z, y)`; `u` then holds what the activation made of the preactivations, for maps with gains.
+    pub fn linearise(&self, batch: usize, z: &Memory<f32>, y: &Memory<f32>, work: &mut Work) -> Result<()> {
+        let Work { u, gained, linearisation, .. } = work;
+        let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
+        let (len, planes) = (self.len(), self.planes());
+        slopes.reserve(batch * planes * len)?;
+        self.forward(batch, z, u, None)?;
+        if self.map.norm.is_some() {
+            let groups = match self.map.operator {
+                Operator::Dense { .. } => 1,
+                Operator::Conv { channels, width, .. } => channels * width,
+            };
+            normalised.reserve(batch * len)?;
+            gradient.reserve(batch * len)?;
+            inverse.reserve(batch * groups)?;
+        }
+        let out = self.map.norm.is_some().then_some(&*normalised);
+        let grid = Grid::samples(batch, len);
+        launch!(self.gpu, "slopes", grid, &self.constants, batch as u32, &mut *u, y, slopes, out)?;
+        if self.map.norm.is_some() && self.has_gains() {
+            self.gain(batch, u, gained, None)?;
+            self.epilogue(batch, gained, y, normalised, None)?;
+        }
+        self.normalise(batch, normalised, Some((inverse, gradient)), None)
+    }
+
+    /// `g <-` its pullback through the normalisation.
+    pub fn through_norm(
+        &self,
+        batch: usize,
+        linearisation: &Linearisation,
+        g: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let Linearisation { normalised, gradient, inverse, .. } = linearisation;
+        if self.map.norm.is_none() {
+            return Ok(());
+        }
+        match self.map.operator {
+            Operator::Dense { n } => {
+                let grid = Grid::blocks(batch);
+                launch!(self.gpu, "pull_vectors", grid, n, normalised, gradient, inverse, g, active)
+            }
+            Operator::Conv { channels, height, width, .. } => {
+                let (row, height) = ((channels * width) as u32, height as u32);
+                let grid = Grid::threads(batch * channels * width);
+                launch!(
+                    self.gpu,
+                    "pull_columns",
+                    grid,
+                    batch as u32,
+                    row,
+                    height,
+                    normalised,
+                    gradient,
+                    inverse,
+                    g,
+                    active
+                )
+            }
+        }
+    }
+
+    /// `q <- D N' (g + v)`, `N` the normalisation, `D` the slopes. Where `g` has to be whole, `g + v` is left in it, pulled back
+    /// through the normalisation.
+    #[allow(clippy::too_many_arguments)] // a gradient on its way, the derivative, and whom it is for
+    pub fn q_of(
+        &self,
+        batch: usize,
+        linearisation: &Linearisation,
+        g: &mut Memory<f32>,
+        v: Option<&Memory<f32>>,
+        gained: &mut Memory<f32>,
+        q: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let (len, planes) = (self.len(), self.planes());
+        let mut v = v;
+        if (self.map.norm.is_some() || self.has_gains())
+            && let Some(v) = v.take()
+        {
+            let len = batch * len;
+            launch!(self.gpu, "add_states", Grid::entries(len), &*g, v, &*g, len)?;
+        }
+        self.through_norm(batch, linearisation, g, active)?;
+        let gained = if self.has_gains() {
+            self.gain_transposed(batch, g, gained, active)?;
+            Some(&*gained)
+        } else {
+            None
+        };
+        let grid = Grid::samples(batch, planes * len);
+        let slopes = &linearisation.slopes;
+        launch!(
+            self.gpu,
+            "slope_product",
+            grid,
+            &self.constants,
+            batch as u32,
+            &*g,
+            v,
+            gained,
+            slopes,
+            q,
+            active
+        )
+    }
+
+    /// Makes the resolvent `(I + t (I - W))^-1` of a dense map, if it is not there yet. On the host, in `f64`: slow, but a step and
+    /// its weights are used for many iterations.
+    pub fn prepare_resolvent(&mut self, n: usize, step: f64) -> Result<()> {
+        if self.resolvent.as_ref().is_some_and(|resolvent| resolvent.step == step) {
+            return Ok(());
+        }
+        let mut weights = vec![0.0f32; n * n];
+        self.weights.read(0, &mut weights)?;
+        let mut matrix: Vec<f64> = weights.iter().map(|&w| -step * f64::from(w)).collect();
+        (0..n).for_each(|i| matrix[i * n + i] += 1.0 + step);
+        invert(n, &mut matrix)?;
+        let matrix: Vec<f32> = matrix.iter().map(|&x| x as f32).collect();
+        self.resolvent = Some(Resolvent { step, matrix: Memory::upload(&self.gpu, &matrix)? });
+        Ok(())
+    }
+
+    /// `out <- R x` or `R' x`.
+    pub fn resolve(
+        &self,
+        batch: usize,
+        transposed: bool,
+        x: &Memory<f32>,
+        out: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let Some(Resolvent { matrix, .. }) = &self.resolvent else {
+            return Err(EngineError::Invalid("the resolvent of these weights was not made".into()));
+        };
+        let n = self.len();
+        out.reserve(batch * n)?;
+        let rows = Factor::new(x, 0, Axis::plain(n), Axis::plain(1));
+        let target = Target::new(out, 0, Axis::plain(n), Axis::plain(1));
+        let active = active.map(|flags| Active { flags, rows: 1 });
+        let (lie, outer, inner) = if transposed { (Lie::Mixed, 1, n) } else { (Lie::Along, n, 1) };
+        let columns = Factor::new(matrix, 0, Axis::plain(outer), Axis::plain(inner));
+        multiply(&self.gpu, lie, rows, columns, None, target, [batch, n, n], active)
+    }
+}

@@ -1,0 +1,257 @@
+//! The driver of a solve: it puts iterations on the stream and looks now and then whether any sample is left.
+
+use std::sync::Arc;
+
+use super::equilibria::ReportRow;
+use super::gpu::{Gpu, Grid, Memory};
+use super::kernel::{Passed, launch};
+use crate::{Extent, Measure, Result, Stopping};
+
+/// Iterations between two looks: each look waits for the GPU, each iteration too many is wasted.
+const LOOK: usize = 8;
+/// The largest window of Anderson's method, as in `kernels/solve.cu`.
+pub(super) const MOST: usize = 8;
+
+/// What a method iterates with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Method {
+    /// The next argument is the last image.
+    Picard,
+    Anderson {
+        window: usize,
+        ridge: f64,
+        mixing: f64,
+    },
+}
+
+/// A stopping rule, for the kernels.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Rule {
+    tolerance: f64,
+    measure: u32,
+    max_iterations: u32,
+    together: u32,
+    unused: u32,
+}
+
+/// Where the samples of a batch stand, for the kernels.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Samples {
+    progress: u64,
+    reports: u64,
+    active: u64,
+    remaining: u64,
+    distances: u64,
+}
+
+/// Anderson's memory, for the kernels.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Anderson {
+    images: u64,
+    residuals: u64,
+    gram: u64,
+    histories: u64,
+    ridge: f64,
+    mixing: f64,
+    window: u32,
+    unused: u32,
+}
+
+// SAFETY: `repr(C)`, the fields of `Stopping`, `Samples` and `Anderson` in `solve.cu`, no padding.
+unsafe impl Passed for Rule {}
+// SAFETY: as above.
+unsafe impl Passed for Samples {}
+// SAFETY: as above.
+unsafe impl Passed for Anderson {}
+
+/// `Progress`, `Distance` and `History` of `solve.cu`: the host never looks into them.
+type Progress = [f64; 2];
+type Distance = [f64; 4];
+type History = [f64; 7];
+
+/// Where the samples of a batch stand.
+#[derive(Debug)]
+pub(super) struct SampleMemory {
+    progress: Memory<Progress>,
+    active: Memory<u32>,
+    remaining: Memory<u32>,
+    distances: Memory<Distance>,
+}
+
+impl SampleMemory {
+    pub fn new(gpu: &Arc<Gpu>) -> Self {
+        Self {
+            progress: Memory::empty(gpu),
+            active: Memory::empty(gpu),
+            remaining: Memory::empty(gpu),
+            distances: Memory::empty(gpu),
+        }
+    }
+}
+
+/// Past images and residuals of Anderson's method, for every sample.
+#[derive(Debug)]
+pub(super) struct AndersonMemory {
+    images: Memory<f32>,
+    residuals: Memory<f32>,
+    gram: Memory<f64>,
+    histories: Memory<History>,
+}
+
+impl AndersonMemory {
+    pub fn new(gpu: &Arc<Gpu>) -> Self {
+        Self {
+            images: Memory::empty(gpu),
+            residuals: Memory::empty(gpu),
+            gram: Memory::empty(gpu),
+            histories: Memory::empty(gpu),
+        }
+    }
+}
+
+/// A fixed-point problem for a batch.
+pub(super) struct Problem<'a> {
+    pub gpu: &'a Gpu,
+    pub batch: usize,
+    /// Numbers in one state.
+    pub len: usize,
+    pub method: Method,
+    pub stopping: &'a Stopping,
+    /// What the equation is made of, and its length per sample: samples where it is not finite have no answer.
+    pub given: (&'a Memory<f32>, usize),
+    /// Whether the weights are not finite.
+    pub bad: &'a Memory<u32>,
+}
+
+impl Problem<'_> {
+    /// Iterates until every sample has ended. The start is in `iterates[0]`; the last images go to `ends`. `step` writes the image
+    /// of the argument, for the samples that are flagged.
+    pub fn solve(
+        &self,
+        samples: &mut SampleMemory,
+        anderson: &mut AndersonMemory,
+        iterates: &mut [Memory<f32>; 2],
+        ends: &mut Memory<f32>,
+        reports: &mut Memory<ReportRow>,
+        mut step: impl FnMut(&Memory<f32>, &mut Memory<f32>, &Memory<u32>) -> Result<()>,
+    ) -> Result<()> {
+        let Self { gpu, batch, len, stopping, .. } = *self;
+        let SampleMemory { progress, active, remaining, distances } = samples;
+        progress.reserve(batch)?;
+        active.reserve(batch)?;
+        remaining.reserve(1)?;
+        distances.reserve(batch)?;
+        iterates[1].reserve(batch * len)?;
+        let together = stopping.extent == Extent::WholeBatch;
+        let rule = Rule {
+            tolerance: stopping.tolerance,
+            measure: match stopping.measure {
+                Measure::Relative => 0,
+                Measure::Absolute => 1,
+                Measure::Thompson => 2,
+                Measure::Hilbert => 3,
+                Measure::Sup => 4,
+            },
+            max_iterations: u32::try_from(stopping.max_iterations).unwrap_or(u32::MAX),
+            together: u32::from(together),
+            unused: 0,
+        };
+        let table = Samples {
+            progress: progress.address_of(0),
+            reports: reports.address_of(0),
+            active: active.address_of(0),
+            remaining: remaining.address_of(0),
+            distances: distances.address_of(0),
+        };
+        let (given, given_len) = self.given;
+        let blocks = Grid::blocks(batch);
+        launch!(gpu, "begin_solve", blocks, &table, given, given_len, self.bad)?;
+        let history = match self.method {
+            Method::Picard => None,
+            Method::Anderson { window, ridge, mixing } => {
+                Some(anderson.begin(gpu, batch, len, window, ridge, mixing)?)
+            }
+        };
+        let [first, second] = iterates;
+        let (mut argument, mut image) = (second, first);
+        for iteration in 1..=rule.max_iterations {
+            if let Some(history) = &history {
+                launch!(gpu, "propose", blocks, history, len, &*active, &*image, &mut *argument)?;
+                step(argument, image, active)?;
+                launch!(
+                    gpu,
+                    "judge",
+                    blocks,
+                    &rule,
+                    iteration,
+                    &table,
+                    history,
+                    &*argument,
+                    &mut *image,
+                    len,
+                    &mut *ends
+                )?;
+            } else {
+                std::mem::swap(&mut argument, &mut image);
+                step(argument, image, active)?;
+                launch!(
+                    gpu,
+                    "conclude_step",
+                    blocks,
+                    &rule,
+                    iteration,
+                    &table,
+                    &*argument,
+                    &*image,
+                    len,
+                    &mut *ends
+                )?;
+            }
+            if together {
+                launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, batch as u32)?;
+                launch!(gpu, "take_answers", blocks, &table, &*image, len, &mut *ends)?;
+            }
+            if iteration as usize % LOOK == 0 {
+                let mut left = [0];
+                remaining.read(0, &mut left)?;
+                if left[0] == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AndersonMemory {
+    /// Forgets earlier solves.
+    fn begin(
+        &mut self,
+        gpu: &Gpu,
+        batch: usize,
+        len: usize,
+        window: usize,
+        ridge: f64,
+        mixing: f64,
+    ) -> Result<Anderson> {
+        self.images.reserve(batch * window * len)?;
+        self.residuals.reserve(batch * window * len)?;
+        self.gram.reserve(batch * window * window)?;
+        self.histories.reserve(batch)?;
+        let history = Anderson {
+            images: self.images.address_of(0),
+            residuals: self.residuals.address_of(0),
+            gram: self.gram.address_of(0),
+            histories: self.histories.address_of(0),
+            ridge,
+            mixing,
+            window: window as u32,
+            unused: 0,
+        };
+        launch!(gpu, "begin_anderson", Grid::threads(batch), &history, batch as u32)?;
+        Ok(history)
+    }
+}

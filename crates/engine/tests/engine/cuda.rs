@@ -1,0 +1,882 @@
+//! The GPU against the CPU: every operation, every map by every solver, every gradient. Where there is no GPU, each test says so and
+//! passes. A test collects what is wrong and shows it all: one bad combination does not hide the others.
+
+use std::sync::OnceLock;
+
+use crate::common::*;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows};
+use subdeq_engine::{
+    Cpu, Cuda, DataSets, Device, Equilibria, Extent, Images, Layers, MIRRORED, Map, Measure, Operator, Order,
+    Outcome, Padding, Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping,
+    Summary, free_parameters,
+};
+use subdeq_map::Parametrisation;
+
+/// The GPU, if there is one; else says that the test is skipped.
+fn gpu(test: &str) -> Option<&'static Cuda> {
+    static GPU: OnceLock<Option<Cuda>> = OnceLock::new();
+    let found = GPU.get_or_init(|| {
+        // A machine that has a GPU must be able to use it: an error here is a failure, not a reason to skip.
+        (!Cuda::available().is_empty()).then(|| Cuda::new(0).unwrap())
+    });
+    if found.is_none() {
+        println!("skipped: {test} (no GPU)");
+    }
+    found.as_ref()
+}
+
+/// What went wrong in a test.
+#[derive(Default)]
+struct Failures {
+    lines: Vec<String>,
+    checks: usize,
+}
+
+impl Failures {
+    /// Notes an error that is larger than allowed (or NaN).
+    fn small(&mut self, what: impl Fn() -> String, error: f64, allowed: f64) {
+        self.checks += 1;
+        if !(error <= allowed) {
+            self.lines.push(format!("{error:9.2e} > {allowed:7.1e}  {}", what()));
+        }
+    }
+
+    fn holds(&mut self, what: impl Fn() -> String, holds: bool) {
+        self.checks += 1;
+        if !holds {
+            self.lines.push(what());
+        }
+    }
+
+    /// The value of a call that should succeed.
+    fn value<T>(&mut self, what: impl Fn() -> String, result: Result<T>) -> Option<T> {
+        self.checks += 1;
+        result.map_err(|error| self.lines.push(format!("{}: {error}", what()))).ok()
+    }
+
+    fn show(self) {
+        println!("{} checks", self.checks);
+        assert!(
+            self.lines.is_empty(),
+            "{} of {} failed:\n{}",
+            self.lines.len(),
+            self.checks,
+            self.lines.join("\n")
+        );
+    }
+}
+
+fn convert_to<T: Real>(numbers: &[f64]) -> Vec<T> {
+    numbers.iter().map(|&x| T::from_f64(x)).collect()
+}
+
+fn up<D: Device>(device: &D, numbers: &[f64]) -> D::Array {
+    device.upload(&convert_to::<D::Elem>(numbers)).unwrap()
+}
+
+fn down<D: Device>(device: &D, array: &D::Array, len: usize) -> Vec<f64> {
+    let mut host = vec![D::Elem::ZERO; len];
+    device.read(array, 0, &mut host).unwrap();
+    host.iter().map(|x| x.to_f64()).collect()
+}
+
+fn numbers(seed: u64, len: usize) -> Vec<f64> {
+    random(&mut ChaCha8Rng::seed_from_u64(seed), len, -1.0, 1.0)
+}
+
+fn exact() -> Cpu<f64> {
+    Cpu::new(2).unwrap()
+}
+
+#[test]
+fn arrays_are_written_read_copied_and_gathered_as_on_the_cpu() {
+    let Some(gpu) = gpu("arrays") else { return };
+    let mut failures = Failures::default();
+    /// What a device makes of the same calls.
+    fn of<D: Device>(device: &D) -> (Vec<Vec<f64>>, Vec<String>) {
+        let x = up(device, &numbers(1, 1000));
+        let mut y = device.zeros(700).unwrap();
+        let mut seen = vec![down(device, &y, 700)];
+        device.fill(300, 2.5, &mut y).unwrap();
+        device.write(&mut y, 690, &convert_to::<D::Elem>(&[1.0, 2.0, 3.0])).unwrap();
+        seen.push(down(device, &y, 700));
+        device.copy(123, &x, &mut y).unwrap();
+        let (from, to) =
+            (Rows { array: &x, stride: 31, offset: 5 }, Rows { array: &mut y, stride: 13, offset: 200 });
+        device.copy_rows(17, 11, from, to).unwrap();
+        seen.push(down(device, &y, 700));
+        let list = device.integers(&[9, 4, 2, 7 | MIRRORED, 0, 4]).unwrap();
+        device.gather_rows(33, &x, Picks { list: &list, range: 1..5 }, &mut y).unwrap();
+        seen.push(down(device, &y, 700));
+        let mut z = up(device, &numbers(2, 500));
+        device.scatter_rows(33, &y, Picks { list: &list, range: 0..4 }, &mut z).unwrap();
+        seen.push(down(device, &z, 500));
+        let mut few = device.zeros(3).unwrap();
+        let errors = [
+            device.write(&mut few, 2, &convert_to::<D::Elem>(&[1.0, 2.0])).unwrap_err(),
+            device.read(&few, 0, &mut [D::Elem::ZERO; 4]).unwrap_err(),
+            device.write_finite("y", &mut few, &convert_to::<D::Elem>(&[1.0, f64::NAN])).unwrap_err(),
+            device.fill(4, 0.0, &mut few).unwrap_err(),
+            device.copy(4, &x, &mut few).unwrap_err(),
+            device
+                .gather_rows(100, &x, Picks { list: &device.integers(&[10]).unwrap(), range: 0..1 }, &mut y)
+                .unwrap_err(),
+            device.gather_rows(1, &x, Picks { list: &list, range: 0..9 }, &mut y).unwrap_err(),
+        ];
+        (seen, errors.iter().map(ToString::to_string).collect())
+    }
+    let ((found, errors), (expected, sentences)) = (of(gpu), of(&Cpu::<f32>::new(1).unwrap()));
+    for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        failures.holds(|| format!("array {k}: {found:?}, on the CPU {expected:?}"), found == expected);
+    }
+    for (error, sentence) in errors.iter().zip(&sentences) {
+        failures.holds(|| format!("`{error}`, on the CPU `{sentence}`"), error == sentence);
+    }
+    let error = gpu.zeros(1 << 60).unwrap_err().to_string();
+    failures.holds(|| error.clone(), error.contains("do not fit into the memory"));
+    println!("{}, {:?} bytes", gpu.name(), gpu.memory());
+    failures.show();
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_one_sentence() {
+    let error = Cuda::new(4096).unwrap_err().to_string();
+    println!("{error}");
+    assert!(error.contains("GPU number 4096") || error.contains("driver"), "{error}");
+}
+
+#[test]
+fn batches_of_images() {
+    let Some(gpu) = gpu("batches of images") else { return };
+    let mut failures = Failures::default();
+    let rng = &mut ChaCha8Rng::seed_from_u64(3);
+    let shape = [3, 5, 7];
+    let pixels: Vec<u8> = (0..20 * 105).map(|_| rng.random_range(0..=255)).collect();
+    let labels: Vec<u32> = (0..20).map(|_| rng.random_range(0..10)).collect();
+    let images = Images::new(pixels, labels, shape, 255.0, &[0.4, 0.5, 0.3], &[0.2, 0.3, 0.25]).unwrap();
+    let cpu = Cpu::<f32>::new(1).unwrap();
+    let list = [3, 19 | MIRRORED, 0, 7, 7 | MIRRORED, 1];
+    for order in [Order::ChannelsFirst, Order::ChannelsLast] {
+        for range in [0..6, 2..5] {
+            fn of<D: DataSets + Layers>(
+                device: &D,
+                images: &Images,
+                list: &[u32],
+                range: std::ops::Range<usize>,
+                order: Order,
+            ) -> (Vec<f64>, Summary) {
+                let set = device.images(images, 10).unwrap();
+                let list = device.integers(list).unwrap();
+                let mut x = device.zeros(6 * 105).unwrap();
+                let mut labels = device.integers(&[0; 6]).unwrap();
+                let count = range.len();
+                device.gather(&set, Picks { list: &list, range }, order, &mut x, &mut labels).unwrap();
+                // The labels show in the loss.
+                let logits = up(device, &numbers(9, 60));
+                let (mut gradient, mut tally) = (device.zeros(60).unwrap(), device.tally().unwrap());
+                device.cross_entropy(count, 10, &logits, &labels, &mut gradient, &mut tally).unwrap();
+                (down(device, &x, count * 105), device.finish(&mut tally).unwrap())
+            }
+            let (found, summary) = of(gpu, &images, &list, range.clone(), order);
+            let (expected, counted) = of(&cpu, &images, &list, range.clone(), order);
+            failures.holds(|| format!("{order:?} {range:?}"), found == expected);
+            failures.small(
+                || format!("{order:?} {range:?}: labels"),
+                (summary.loss - counted.loss).abs(),
+                1e-5,
+            );
+        }
+    }
+    let error = gpu.images(&images, 3).unwrap_err().to_string();
+    failures.holds(|| error.clone(), error == cpu.images(&images, 3).unwrap_err().to_string());
+    failures.show();
+}
+
+/// What a device makes of a linear layer: output, and the three gradients.
+fn linear<D: Layers>(device: &D, shape: LinearShape) -> Vec<Vec<f64>> {
+    let LinearShape { batch, inputs, outputs } = shape;
+    let (x, w) = (up(device, &numbers(1, batch * inputs)), up(device, &numbers(2, outputs * inputs)));
+    let (b, gy) = (up(device, &numbers(3, outputs)), up(device, &numbers(4, batch * outputs)));
+    let mut y = device.zeros(batch * outputs).unwrap();
+    device.linear(shape, &x, &w, &b, &mut y).unwrap();
+    let (mut gx, mut gw, mut gb) = (
+        device.zeros(batch * inputs).unwrap(),
+        up(device, &numbers(5, outputs * inputs)),
+        up(device, &numbers(6, outputs)),
+    );
+    device.linear_backward(shape, &x, &w, &gy, Some(&mut gx), &mut gw, &mut gb).unwrap();
+    vec![
+        down(device, &y, batch * outputs),
+        down(device, &gx, batch * inputs),
+        down(device, &gw, outputs * inputs),
+        down(device, &gb, outputs),
+    ]
+}
+
+#[test]
+fn linear_layers() {
+    let Some(gpu) = gpu("linear layers") else { return };
+    let mut failures = Failures::default();
+    for (batch, inputs, outputs) in
+        [(1, 1, 1), (5, 7, 3), (64, 64, 64), (70, 200, 87), (130, 65, 10), (600, 17, 129)]
+    {
+        let shape = LinearShape { batch, inputs, outputs };
+        let (found, expected, again) = (linear(gpu, shape), linear(&exact(), shape), linear(gpu, shape));
+        for (what, (found, expected)) in ["y", "gx", "gw", "gb"].iter().zip(found.iter().zip(&expected)) {
+            failures.small(|| format!("{what} of {shape:?}"), relative_error(found, expected), 5e-6);
+        }
+        failures.holds(|| format!("{shape:?}: other bits the second time"), found == again);
+    }
+    failures.show();
+}
+
+/// What a device makes of a convolution.
+fn convolution<D: Layers>(device: &D, shape: ConvShape) -> Vec<Vec<f64>> {
+    let pixels = shape.batch * shape.height * shape.width;
+    let weights = shape.outputs * shape.inputs * 9;
+    let (x, w) = (up(device, &numbers(1, pixels * shape.inputs)), up(device, &numbers(2, weights)));
+    let (b, gy) = (up(device, &numbers(3, shape.outputs)), up(device, &numbers(4, pixels * shape.outputs)));
+    let mut y = device.zeros(pixels * shape.outputs).unwrap();
+    device.convolution(shape, &x, &w, &b, &mut y).unwrap();
+    let (mut gx, mut gw, mut gb) = (
+        device.zeros(pixels * shape.inputs).unwrap(),
+        up(device, &numbers(5, weights)),
+        up(device, &numbers(6, shape.outputs)),
+    );
+    device.convolution_backward(shape, &x, &w, &gy, Some(&mut gx), &mut gw, &mut gb).unwrap();
+    vec![
+        down(device, &y, pixels * shape.outputs),
+        down(device, &gx, pixels * shape.inputs),
+        down(device, &gw, weights),
+        down(device, &gb, shape.outputs),
+    ]
+}
+
+#[test]
+fn convolutions() {
+    let Some(gpu) = gpu("convolutions") else { return };
+    let mut failures = Failures::default();
+    for padding in [Padding::Zero, Padding::Circular] {
+        for (batch, height, width, inputs, outputs) in
+            [(1, 3, 3, 1, 1), (2, 5, 4, 3, 2), (3, 8, 9, 17, 5), (2, 14, 14, 16, 16), (5, 11, 13, 3, 66)]
+        {
+            let shape = ConvShape { batch, height, width, inputs, outputs, padding };
+            let (found, expected) = (convolution(gpu, shape), convolution(&exact(), shape));
+            for (what, (found, expected)) in ["y", "gx", "gw", "gb"].iter().zip(found.iter().zip(&expected)) {
+                failures.small(|| format!("{what} of {shape:?}"), relative_error(found, expected), 1e-5);
+            }
+            failures
+                .holds(|| format!("{shape:?}: other bits the second time"), found == convolution(gpu, shape));
+        }
+    }
+    failures.show();
+}
+
+/// What a device makes of batch norm and pooling: everything that is written.
+fn norm_pool<D: Layers>(device: &D, shape: NormPoolShape) -> Vec<Vec<f64>> {
+    let (len, pooled, c) =
+        (shape.batch * shape.image_len(), shape.batch * shape.pooled_len(), shape.channels);
+    let x: Vec<f64> = numbers(1, len).iter().map(|x| f64::from((3.0 + x) as f32)).collect();
+    let x = up(device, &x);
+    let positive: Vec<f64> = numbers(4, c).iter().map(|x| x.abs() + 0.5).collect();
+    let mut state = NormState {
+        scale: up(device, &numbers(2, c)),
+        offset: up(device, &numbers(3, c)),
+        running_mean: up(device, &numbers(5, c)),
+        running_variance: up(
+            device,
+            &convert_to::<f32>(&positive).iter().map(|&x| x.into()).collect::<Vec<_>>(),
+        ),
+        batch_mean: device.zeros(c).unwrap(),
+        batch_inverse_deviation: device.zeros(c).unwrap(),
+        normalised: device.zeros(pooled).unwrap(),
+    };
+    let (mut y, mut eval) = (device.zeros(pooled).unwrap(), device.zeros(pooled).unwrap());
+    device.norm_pool_train(shape, &x, &mut state, &mut y).unwrap();
+    device.norm_pool_eval(shape, &x, &state, &mut eval).unwrap();
+    let gy = up(device, &numbers(6, pooled));
+    let (mut gx, mut gscale, mut goffset) =
+        (device.zeros(len).unwrap(), up(device, &numbers(7, c)), up(device, &numbers(8, c)));
+    device.norm_pool_backward(shape, &x, &state, &gy, &mut gx, &mut gscale, &mut goffset).unwrap();
+    vec![
+        down(device, &y, pooled),
+        down(device, &eval, pooled),
+        down(device, &state.running_mean, c),
+        down(device, &state.running_variance, c),
+        down(device, &gx, len),
+        down(device, &gscale, c),
+        down(device, &goffset, c),
+    ]
+}
+
+#[test]
+fn batch_norms() {
+    let Some(gpu) = gpu("batch norms") else { return };
+    let mut failures = Failures::default();
+    for (batch, height, width, channels, window) in
+        [(2, 1, 1, 1, 1), (300, 1, 1, 87, 1), (3, 8, 8, 5, 4), (4, 7, 9, 33, 2), (2, 32, 32, 48, 8)]
+    {
+        let shape = NormPoolShape { batch, height, width, channels, window };
+        let (found, expected) = (norm_pool(gpu, shape), norm_pool(&exact(), shape));
+        let names = ["y", "eval", "running mean", "running variance", "gx", "gscale", "goffset"];
+        for (what, (found, expected)) in names.iter().zip(found.iter().zip(&expected)) {
+            failures.small(|| format!("{what} of {shape:?}"), relative_error(found, expected), 3e-5);
+        }
+        failures.holds(|| format!("{shape:?}: other bits the second time"), found == norm_pool(gpu, shape));
+    }
+    failures.show();
+}
+
+#[test]
+fn activations_sums_losses_and_updates() {
+    let Some(gpu) = gpu("activations, sums, losses, updates") else { return };
+    let mut failures = Failures::default();
+    fn of<D: Layers>(device: &D, rows: usize, cols: usize) -> (Vec<Vec<f64>>, Summary) {
+        let len = rows * cols;
+        let arrays = |seed: u64| up(device, &numbers(seed, len));
+        let (mut x, mut t, mut g, mut h) = (arrays(1), arrays(2), arrays(3), arrays(4));
+        device.relu(len, &mut x).unwrap();
+        device.relu_backward(len, &x, &mut g).unwrap();
+        device.tanh(len, &mut t).unwrap();
+        device.tanh_backward(len, &t, &mut h).unwrap();
+        let (mut y, mut sums) = (arrays(5), up(device, &numbers(6, cols)));
+        device.axpy(len, -0.7, &x, &mut y).unwrap();
+        device.add_to_rows(rows, cols, &up(device, &numbers(7, cols)), &mut y).unwrap();
+        device.sum_rows(rows, cols, &y, &mut sums).unwrap();
+        let labels: Vec<u32> = (0..rows as u32).map(|i| i * 7 % cols as u32).collect();
+        let labels = device.integers(&labels).unwrap();
+        let (mut gradient, mut tally) = (device.zeros(len).unwrap(), device.tally().unwrap());
+        for _ in 0..2 {
+            device.cross_entropy(rows, cols, &y, &labels, &mut gradient, &mut tally).unwrap();
+        }
+        let (mut p, mut mean) = (arrays(8), arrays(9));
+        let squares: Vec<f64> = numbers(10, len).iter().map(|x| f64::from((x * x) as f32)).collect();
+        let mut square = up(device, &squares);
+        for step in 3..6 {
+            device.adam(&Adam::new(0.01, 0.1, step), &mut p, &gradient, &mut mean, &mut square).unwrap();
+        }
+        let summary = device.finish(&mut tally).unwrap();
+        assert_eq!(device.finish(&mut tally).unwrap(), Summary::default(), "the counters start again from 0");
+        let found = [&x, &g, &t, &h, &y, &gradient, &p, &mean, &square].map(|array| down(device, array, len));
+        (found.into_iter().chain([down(device, &sums, cols)]).collect(), summary)
+    }
+    for (rows, cols) in [(1, 1), (3, 5), (130, 10), (2500, 33), (7, 1000)] {
+        let ((found, summary), (expected, counted)) = (of(gpu, rows, cols), of(&exact(), rows, cols));
+        let names =
+            ["relu", "relu'", "tanh", "tanh'", "y", "logit gradient", "parameter", "mean", "square", "sums"];
+        for (what, (found, expected)) in names.iter().zip(found.iter().zip(&expected)) {
+            failures.small(|| format!("{what} of {rows}x{cols}"), relative_error(found, expected), 5e-6);
+        }
+        let error = (summary.loss - counted.loss).abs() / counted.loss.abs().max(1.0);
+        failures.small(|| format!("loss of {rows}x{cols}"), error, 1e-6);
+        let same = (summary.samples, summary.correct) == (counted.samples, counted.correct);
+        failures.holds(|| format!("{rows}x{cols}: {summary:?}, on the CPU {counted:?}"), same);
+        failures
+            .holds(|| format!("{rows}x{cols}: other bits"), of(gpu, rows, cols) == (found.clone(), summary));
+    }
+    failures.show();
+}
+
+/// Weights made, tied shift, and gradients pulled.
+fn parametrised<D: Parametrise>(
+    device: &D,
+    map: &Map,
+    parametrisation: Parametrisation,
+) -> Result<Vec<Vec<f64>>> {
+    let mut weights = device.weights(map, parametrisation)?;
+    let needed = free_parameters(parametrisation, map);
+    let free: Vec<_> =
+        needed.iter().zip(1..).map(|(&(_, len), seed)| up(device, &numbers(seed, len))).collect();
+    let free: Vec<&D::Array> = free.iter().collect();
+    device.make_weights(&mut weights, &free)?;
+    let mut seen: Vec<Vec<f64>> = (0..map.weight_count())
+        .map(|k| down(device, &device.weight_arrays(&weights)[k], map.weight_len(k)))
+        .collect();
+    let units = map.operator().units();
+    seen.extend(device.tied_shift(&weights).map(|tied| down(device, tied, units)));
+    let tied = device.tied_shift(&weights).is_some().then(|| up(device, &numbers(20, units)));
+    let gradients: Vec<_> =
+        (0..map.weight_count()).map(|k| up(device, &numbers(10 + k as u64, map.weight_len(k)))).collect();
+    let mut pulled: Vec<_> = needed.iter().map(|&(_, len)| device.zeros(len).unwrap()).collect();
+    let mut targets: Vec<&mut D::Array> = pulled.iter_mut().collect();
+    device.pull_parameters(&mut weights, &free, &gradients, tied.as_ref(), &mut targets)?;
+    seen.extend(pulled.iter().zip(needed).map(|(array, (_, len))| down(device, array, len)));
+    Ok(seen)
+}
+
+#[test]
+fn parametrisations() {
+    let Some(gpu) = gpu("parametrisations") else { return };
+    let mut failures = Failures::default();
+    let margin = 0.1;
+    let five = Operator::Conv { channels: 3, height: 6, width: 7, padding: Padding::Circular, kernel: 5 };
+    let single = [Parametrisation::Free, Parametrisation::Absolute, Parametrisation::RowSigned];
+    let mut cases: Vec<(Map, Parametrisation)> = Vec::new();
+    for operator in [DENSE, CONV, CIRCULAR] {
+        cases.extend(single.map(|p| (plain(operator), p)));
+        let split =
+            changed(operator, |parts| subdeq_map::Parts { form: subdeq_engine::Form::SplitSign, ..parts });
+        cases.push((split, Parametrisation::Split));
+        for map in maps(operator).into_iter().filter(|map| map.weight_count() == 4) {
+            cases.push((map, Parametrisation::SplitGains));
+        }
+        let tied = changed(operator, |parts| subdeq_map::Parts {
+            form: subdeq_engine::Form::Gains,
+            tie: 1.2,
+            ..parts
+        });
+        cases.push((tied, Parametrisation::SplitGains));
+    }
+    cases.push((plain(DENSE), Parametrisation::MonotoneProduct { margin }));
+    cases.push((plain(five), Parametrisation::MonotoneProduct { margin }));
+    for (map, parametrisation) in cases {
+        let what = || format!("{parametrisation:?} of {:?}, {:?}", map.equation().form(), map.operator());
+        let expected = parametrised(&exact(), &map, parametrisation).unwrap();
+        if let Some(found) = failures.value(what, parametrised(gpu, &map, parametrisation)) {
+            failures.holds(|| format!("{}: {} arrays", what(), found.len()), found.len() == expected.len());
+            for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                failures.small(|| format!("array {k} of {}", what()), relative_error(found, expected), 3e-6);
+            }
+        }
+    }
+    failures.show();
+}
+
+#[test]
+fn spectra_are_those_of_the_cpu() {
+    let Some(gpu) = gpu("spectra") else { return };
+    let w: Vec<f64> = numbers(1, DENSE.weight_len()).iter().map(|x| f64::from((0.1 * x) as f32)).collect();
+    let cpu = Cpu::<f32>::new(1).unwrap();
+    let of = |bound: f64, factor: f64| (bound, factor);
+    let found = of(
+        gpu.norm_bound(&DENSE, &up(gpu, &w)).unwrap(),
+        gpu.splitting_factor(&DENSE, &up(gpu, &w), 0.7, 4).unwrap(),
+    );
+    let expected = of(
+        cpu.norm_bound(&DENSE, &up(&cpu, &w)).unwrap(),
+        cpu.splitting_factor(&DENSE, &up(&cpu, &w), 0.7, 4).unwrap(),
+    );
+    assert_eq!(found, expected);
+}
+
+/// A plan with a problem's weights.
+fn planned<D: Equilibria>(device: &D, problem: &Problem) -> D::Plan {
+    let mut plan = device.plan(&problem.map, problem.batch).unwrap();
+    let weights: Vec<_> = problem.weights.iter().map(|w| up(device, w)).collect();
+    device.load(&mut plan, &weights.iter().collect::<Vec<_>>()).unwrap();
+    plan
+}
+
+/// The operators that maps are tried on: small and odd, and such that fill more than one tile.
+fn operators() -> [Operator; 4] {
+    [DENSE, CONV, CIRCULAR, Operator::Dense { n: 70 }]
+}
+
+#[test]
+fn one_application_of_every_map() {
+    let Some(gpu) = gpu("one application") else { return };
+    let mut failures = Failures::default();
+    let batch = 5;
+    fn of<D: Equilibria>(device: &D, problem: &Problem, z: &[f64]) -> Vec<f64> {
+        let mut plan = planned(device, problem);
+        let mut out = device.zeros(z.len()).unwrap();
+        device.apply(&mut plan, problem.batch, &up(device, z), &up(device, &problem.y), &mut out).unwrap();
+        down(device, &out, z.len())
+    }
+    for operator in operators() {
+        for map in maps(operator) {
+            let problem = contracting(map, batch, 1);
+            let z = random(&mut ChaCha8Rng::seed_from_u64(2), batch * operator.state_len(), 0.5, 1.5);
+            let error = relative_error(&of(gpu, &problem, &z), &of(&exact(), &problem, &z));
+            failures.small(|| format!("{map:?}"), error, 3e-6);
+        }
+    }
+    failures.show();
+}
+
+/// A solve: answers and reports.
+fn solved<D: Equilibria>(
+    device: &D,
+    problem: &Problem,
+    solver: &Solver,
+    stopping: &Stopping,
+    start: Start,
+) -> Result<(Vec<f64>, Vec<SampleReport>)> {
+    let len = problem.batch * problem.map.operator().state_len();
+    let mut plan = planned(device, problem);
+    let y = up(device, &problem.y);
+    let mut z = up(device, &vec![0.8; len]);
+    let mut reports = device.reports(problem.batch)?;
+    device.solve(&mut plan, problem.batch, &y, solver, stopping, start, &mut z, &mut reports)?;
+    let mut host = vec![SampleReport::default(); problem.batch];
+    device.read_reports(&reports, &mut host)?;
+    Ok((down(device, &z, len), host))
+}
+
+const SOLVERS: [Solver; 5] = [
+    Solver::Picard,
+    Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 },
+    Solver::Anderson { window: 2, ridge: 1e-4, mixing: 0.7 },
+    Solver::PeacemanRachford { step: 1.3 },
+    Solver::ForwardBackward { step: 0.6 },
+];
+
+/// Whether there are kernels for a solver and a map.
+fn applies(solver: &Solver, map: &Map) -> bool {
+    let dense = matches!(map.operator(), Operator::Dense { .. });
+    match solver {
+        Solver::PeacemanRachford { .. } => is_monotone(map) && dense,
+        Solver::ForwardBackward { .. } => is_monotone(map),
+        _ => true,
+    }
+}
+
+/// Iterations may differ by rounding at the end, not by more.
+fn alike(found: &[SampleReport], expected: &[SampleReport]) -> bool {
+    found
+        .iter()
+        .zip(expected)
+        .all(|(a, b)| a.outcome == b.outcome && a.iterations.abs_diff(b.iterations) <= 2 + b.iterations / 8)
+}
+
+#[test]
+fn every_map_by_every_solver() {
+    let Some(gpu) = gpu("solves") else { return };
+    let mut failures = Failures::default();
+    let (cpu, exact) = (Cpu::<f32>::new(2).unwrap(), exact());
+    for operator in operators() {
+        for map in maps(operator) {
+            let problem = contracting(map, 3, 7);
+            let start = Start::Constant(1.0);
+            let (expected, _) =
+                solved(&exact, &problem, &Solver::Picard, &stopping(1e-13, 3000), start).unwrap();
+            for solver in SOLVERS.iter().filter(|solver| applies(solver, &map)) {
+                let what = || format!("{map:?} by {solver:?}");
+                let rule = stopping(1e-5, 2000);
+                let Some((z, reports)) = failures.value(what, solved(gpu, &problem, solver, &rule, start))
+                else {
+                    continue;
+                };
+                failures.small(what, relative_error(&z, &expected), 1e-4);
+                let (_, known) = solved(&cpu, &problem, solver, &rule, start).unwrap();
+                failures.holds(
+                    || format!("{}: {reports:?}, on the CPU {known:?}", what()),
+                    alike(&reports, &known),
+                );
+            }
+        }
+    }
+    failures.show();
+}
+
+#[test]
+fn monotone_maps_by_the_splittings() {
+    let Some(gpu) = gpu("splittings") else { return };
+    let mut failures = Failures::default();
+    let exact = exact();
+    for operator in operators() {
+        for map in maps(operator).into_iter().filter(is_monotone) {
+            let problem = monotone(map, 2, 11);
+            let slow = Solver::ForwardBackward { step: 0.02 };
+            let (expected, reports) =
+                solved(&exact, &problem, &slow, &stopping(1e-12, 20_000), Start::Constant(1.0)).unwrap();
+            if operator == (Operator::Dense { n: 70 }) && !reports.iter().all(|r| r.converged()) {
+                continue;
+            }
+            let splittings = [0.4, 1.0, 2.5].map(|step| Solver::PeacemanRachford { step });
+            for solver in splittings.iter().chain(&[Solver::ForwardBackward { step: 0.1 }]) {
+                if !applies(solver, &map)
+                    || operator == (Operator::Dense { n: 70 })
+                        && matches!(solver, Solver::ForwardBackward { .. })
+                {
+                    continue;
+                }
+                let what = || format!("{map:?} by {solver:?}");
+                for start in [Start::Constant(1.0), Start::Given] {
+                    let rule = stopping(1e-6, 5000);
+                    let Some((z, reports)) =
+                        failures.value(what, solved(gpu, &problem, solver, &rule, start))
+                    else {
+                        continue;
+                    };
+                    failures.small(what, relative_error(&z, &expected), 1e-4);
+                    let all = reports.iter().all(|r| r.converged());
+                    failures.holds(|| format!("{}: {reports:?}", what()), all);
+                }
+            }
+        }
+    }
+    failures.show();
+}
+
+/// Adjoint, and the pullback of its answer: `g`, `gz`, `gy` and the weight gradients.
+fn differentiated<D: Equilibria>(
+    device: &D,
+    problem: &Problem,
+    solver: &Solver,
+    stopping: &Stopping,
+    z: &[f64],
+    v: &[f64],
+) -> Result<(Vec<Vec<f64>>, Vec<SampleReport>)> {
+    let (map, batch) = (&problem.map, problem.batch);
+    let mut plan = planned(device, problem);
+    let (z_array, y, v) = (up(device, z), up(device, &problem.y), up(device, v));
+    let (mut g, mut gz, mut gy) =
+        (device.zeros(z.len())?, device.zeros(z.len())?, device.zeros(problem.y.len())?);
+    let mut reports = device.reports(batch)?;
+    device.adjoint(&mut plan, batch, &z_array, &y, &v, solver, stopping, &mut g, &mut reports)?;
+    let mut gw: Vec<_> =
+        (0..map.weight_count()).map(|k| up(device, &numbers(50, map.weight_len(k)))).collect();
+    device.pullback(&mut plan, batch, &z_array, &y, &g, Some(&mut gz), &mut gy, &mut gw)?;
+    let mut host = vec![SampleReport::default(); batch];
+    device.read_reports(&reports, &mut host)?;
+    let mut found =
+        vec![down(device, &g, z.len()), down(device, &gz, z.len()), down(device, &gy, problem.y.len())];
+    found.extend(gw.iter().enumerate().map(|(k, gw)| down(device, gw, map.weight_len(k))));
+    Ok((found, host))
+}
+
+#[test]
+fn gradients_of_every_map_by_every_solver() {
+    let Some(gpu) = gpu("gradients") else { return };
+    let mut failures = Failures::default();
+    let (cpu, exact) = (Cpu::<f32>::new(2).unwrap(), exact());
+    for operator in operators() {
+        for map in maps(operator) {
+            let problem = contracting(map, 3, 31);
+            let len = 3 * operator.state_len();
+            let z = random(&mut ChaCha8Rng::seed_from_u64(5), len, 0.5, 1.5);
+            let v = random(&mut ChaCha8Rng::seed_from_u64(6), len, -1.0, 1.0);
+            let tight = stopping(1e-13, 3000);
+            let (expected, _) = differentiated(&exact, &problem, &Solver::Picard, &tight, &z, &v).unwrap();
+            for solver in SOLVERS.iter().filter(|solver| applies(solver, &map)) {
+                let what = || format!("{map:?} by {solver:?}");
+                let rule = stopping(1e-5, 2000);
+                let Some((found, reports)) =
+                    failures.value(what, differentiated(gpu, &problem, solver, &rule, &z, &v))
+                else {
+                    continue;
+                };
+                for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    let name = ["g", "gz", "gy", "gw[0]", "gw[1]", "gw[2]", "gw[3]"][k];
+                    failures.small(|| format!("{name} of {}", what()), relative_error(found, expected), 1e-4);
+                }
+                let (_, known) = differentiated(&cpu, &problem, solver, &rule, &z, &v).unwrap();
+                failures.holds(
+                    || format!("{}: {reports:?}, on the CPU {known:?}", what()),
+                    alike(&reports, &known),
+                );
+            }
+        }
+    }
+    failures.show();
+}
+
+#[test]
+fn real_sizes() {
+    let Some(gpu) = gpu("real sizes") else { return };
+    let mut failures = Failures::default();
+    let exact = exact();
+    let conv = |channels, height, width, padding, kernel| Operator::Conv {
+        channels,
+        height,
+        width,
+        padding,
+        kernel,
+    };
+    for (operator, batch) in [
+        (Operator::Dense { n: 87 }, 70),
+        (Operator::Dense { n: 150 }, 9),
+        (conv(16, 14, 14, Padding::Zero, 3), 2),
+        (conv(17, 8, 9, Padding::Circular, 3), 2),
+        (conv(5, 7, 6, Padding::Circular, 5), 3),
+        (conv(66, 6, 5, Padding::Zero, 3), 2),
+    ] {
+        let map = plain(operator);
+        let problem = contracting(map, batch, 3);
+        let what = || format!("{operator:?}, {batch} samples");
+        let len = batch * operator.state_len();
+        let (rule, tight) = (stopping(1e-6, 500), stopping(1e-13, 1000));
+        let (expected, _) = solved(&exact, &problem, &Solver::Picard, &tight, Start::Constant(1.0)).unwrap();
+        let v = numbers(4, len);
+        let (gradients, _) =
+            differentiated(&exact, &problem, &Solver::Picard, &tight, &expected, &v).unwrap();
+        for solver in [Solver::Picard, Solver::Anderson { window: 4, ridge: 1e-8, mixing: 1.0 }] {
+            if let Some((z, _)) =
+                failures.value(what, solved(gpu, &problem, &solver, &rule, Start::Constant(1.0)))
+            {
+                failures.small(what, relative_error(&z, &expected), 1e-5);
+            }
+            let found = differentiated(gpu, &problem, &solver, &rule, &expected, &v);
+            for (found, expected) in
+                failures.value(what, found).iter().flat_map(|(f, _)| f.iter().zip(&gradients))
+            {
+                failures.small(|| format!("gradients of {}", what()), relative_error(found, expected), 2e-5);
+            }
+        }
+    }
+    failures.show();
+}
+
+#[test]
+fn bits_do_not_depend_on_batch_position_or_run() {
+    let Some(gpu) = gpu("independence") else { return };
+    let mut failures = Failures::default();
+    for operator in operators() {
+        for map in maps(operator).into_iter().step_by(3) {
+            let batch = 67;
+            let problem = contracting(map, batch, 17);
+            let (len, injection) = (operator.state_len(), map.injection_len());
+            for solver in SOLVERS.iter().filter(|solver| applies(solver, &map)) {
+                let rule = stopping(1e-5, 300);
+                let start = Start::Constant(1.0);
+                let (z, reports) = solved(gpu, &problem, solver, &rule, start).unwrap();
+                let again = solved(gpu, &problem, solver, &rule, start).unwrap();
+                failures.holds(
+                    || format!("{map:?} by {solver:?}: other bits"),
+                    again == (z.clone(), reports.clone()),
+                );
+                let picks = [66, 3, 0, 64];
+                let y = picks
+                    .iter()
+                    .flat_map(|&k| problem.y[k * injection..(k + 1) * injection].to_vec())
+                    .collect();
+                let part = Problem { map, batch: picks.len(), weights: problem.weights.clone(), y };
+                let (alone, alone_reports) = solved(gpu, &part, solver, &rule, start).unwrap();
+                for (position, &k) in picks.iter().enumerate() {
+                    let same = alone[position * len..(position + 1) * len] == z[k * len..(k + 1) * len]
+                        && alone_reports[position] == reports[k];
+                    failures.holds(|| format!("{map:?} by {solver:?}: sample {k} at {position}"), same);
+                }
+            }
+        }
+    }
+    failures.show();
+}
+
+#[test]
+fn every_way_to_end() {
+    let Some(gpu) = gpu("ends of solves") else { return };
+    let mut failures = Failures::default();
+    let cpu = Cpu::<f32>::new(1).unwrap();
+    let problem = contracting(plain(DENSE), 6, 9);
+    let solvers = [Solver::Picard, Solver::Anderson { window: 3, ridge: 1e-8, mixing: 1.0 }];
+    for extent in [Extent::PerSample, Extent::WholeBatch] {
+        for measure in
+            [Measure::Relative, Measure::Absolute, Measure::Thompson, Measure::Hilbert, Measure::Sup]
+        {
+            for (tolerance, max_iterations) in [(1e-3, 200), (1e-5, 200), (1e-6, 3), (0.0, 100)] {
+                for solver in &solvers {
+                    let rule = Stopping { measure, tolerance, max_iterations, extent };
+                    let (z, found) = solved(gpu, &problem, solver, &rule, Start::Constant(1.0)).unwrap();
+                    let (known, expected) =
+                        solved(&cpu, &problem, solver, &rule, Start::Constant(1.0)).unwrap();
+                    let what = || format!("{rule:?} by {solver:?}: {found:?}, on the CPU {expected:?}");
+                    // At a tolerance of 0 rounding alone decides when, and whether, a residual is exactly 0.
+                    let ended = tolerance == 0.0
+                        && found.iter().all(|r| {
+                            matches!(
+                                r.outcome,
+                                Outcome::Stagnated | Outcome::Converged | Outcome::IterationLimit
+                            )
+                        });
+                    failures.holds(what, ended || alike(&found, &expected));
+                    failures.small(
+                        what,
+                        relative_error(&z, &known),
+                        if max_iterations == 3 { 1e-4 } else { 1e-2 },
+                    );
+                }
+            }
+        }
+    }
+    // A sample whose injection is not finite has no answer; the others have theirs.
+    for bad in [f64::NAN, f64::INFINITY] {
+        for map in [
+            plain(DENSE),
+            changed(DENSE, |p| subdeq_map::Parts { injection: subdeq_engine::Injection::Inner, ..p }),
+        ] {
+            let mut problem = contracting(map, 3, 9);
+            problem.y[DENSE.state_len() + 2] = bad;
+            let (_, reports) =
+                solved(gpu, &problem, &Solver::Picard, &stopping(1e-4, 100), Start::Constant(1.0)).unwrap();
+            let outcomes: Vec<Outcome> = reports.iter().map(|r| r.outcome).collect();
+            let expected = [Outcome::Converged, Outcome::NotFinite, Outcome::Converged];
+            failures.holds(|| format!("{bad} injected: {outcomes:?}"), outcomes == expected);
+            problem.y[DENSE.state_len() + 2] = 0.0;
+            problem.weights[0][5] = bad;
+            let (_, reports) =
+                solved(gpu, &problem, &Solver::Picard, &stopping(1e-4, 100), Start::Constant(1.0)).unwrap();
+            let none = reports.iter().all(|r| r.outcome == Outcome::NotFinite);
+            failures.holds(|| format!("a weight of {bad}: {reports:?}"), none);
+        }
+    }
+    failures.show();
+}
+
+#[test]
+fn reports_are_compared_and_counted() {
+    let Some(gpu) = gpu("reports") else { return };
+    fn of<D: Equilibria>(device: &D) -> (Vec<SampleReport>, Summary) {
+        let (batch, len) = (300, 5);
+        let before = random(&mut ChaCha8Rng::seed_from_u64(1), batch * len, 0.5, 1.5);
+        let mut after: Vec<f64> =
+            before.iter().enumerate().map(|(i, x)| x + 1e-3 * f64::from(i as u32 % 7)).collect();
+        after[12] = f64::NAN;
+        let (before, after) = (up(device, &before), up(device, &after));
+        let (mut reports, mut tally) = (device.reports(batch).unwrap(), device.tally().unwrap());
+        let rule = stopping(3e-3, 10);
+        device.compare(len, batch, 4, &rule, &before, &after, &mut reports).unwrap();
+        device.count(Pass::Forward, batch, &reports, &mut tally).unwrap();
+        device.count(Pass::Backward, batch - 1, &reports, &mut tally).unwrap();
+        let mut host = vec![SampleReport::default(); batch];
+        device.read_reports(&reports, &mut host).unwrap();
+        (host, device.finish(&mut tally).unwrap())
+    }
+    let ((found, counted), (expected, known)) = (of(gpu), of(&Cpu::<f32>::new(1).unwrap()));
+    assert_eq!(counted, known);
+    for (a, b) in found.iter().zip(&expected) {
+        assert_eq!((a.iterations, a.outcome), (b.iterations, b.outcome));
+        assert!(
+            a.residual.is_nan() && b.residual.is_nan()
+                || (a.residual - b.residual).abs() <= 1e-12 * b.residual
+        );
+    }
+}
+
+#[test]
+fn what_is_not_on_the_gpu_yet_says_so() {
+    let Some(gpu) = gpu("refusals") else { return };
+    let mut failures = Failures::default();
+    let mut refused = |what: &str, result: Result<()>, words: &str| {
+        let sentence = result.map_or_else(|error| error.to_string(), |()| "no error".into());
+        failures.holds(|| format!("{what}: {sentence}"), sentence.contains(words));
+    };
+    let solve = |operator: Operator, solver: Solver| {
+        let problem = contracting(plain(operator), 2, 1);
+        solved(gpu, &problem, &solver, &stopping(1e-4, 10), Start::Constant(1.0)).map(|_| ())
+    };
+    let later = "is not on the GPU yet: use --device cpu";
+    refused("Broyden", solve(DENSE, Solver::Broyden { memory: 3 }), later);
+    refused("a window of 9", solve(DENSE, Solver::Anderson { window: 9, ridge: 0.0, mixing: 1.0 }), later);
+    refused("circular", solve(CIRCULAR, Solver::PeacemanRachford { step: 1.0 }), later);
+    refused("zero padding", solve(CONV, Solver::PeacemanRachford { step: 1.0 }), "circular padding");
+    let shifted = Parametrisation::MonotoneShifted { margin: 0.1 };
+    refused("shifted", gpu.weights(&plain(DENSE), shifted).map(|_| ()), later);
+    use subdeq_engine::{Activation, Integrate};
+    refused("an ODE", gpu.ode_plan(DENSE, Activation::Tanh, 2).map(|_| ()), later);
+    let mut plan = gpu.plan(&plain(DENSE), 2).unwrap();
+    let (y, mut z) = (gpu.zeros(100).unwrap(), gpu.zeros(100).unwrap());
+    refused("no weights", gpu.apply(&mut plan, 2, &y, &y, &mut z), "load them first");
+    let w = gpu.zeros(DENSE.weight_len()).unwrap();
+    gpu.load(&mut plan, &[&w]).unwrap();
+    refused("a large batch", gpu.apply(&mut plan, 3, &y, &y, &mut z), "made for 1 to 2");
+    refused(
+        "a short array",
+        gpu.apply(&mut plan, 2, &gpu.zeros(5).unwrap(), &y, &mut z),
+        "z holds 5 numbers, 26 are needed",
+    );
+    failures.show();
+}
