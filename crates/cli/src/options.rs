@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use crate::device::AnyDevice;
+use crate::device::{AnyDevice, DeviceName};
 use crate::failure::Failure;
 
 /// Where the data sets are.
@@ -22,23 +22,34 @@ impl DataDir {
     }
 }
 
-/// How many threads work.
+/// What computes.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
-pub struct Threads {
+pub struct Compute {
+    /// Where: cpu, cuda (or cuda:N for GPU number N), or auto (a GPU if there is one).
+    #[arg(long, default_value_t, value_name = "DEVICE")]
+    device: DeviceName,
     /// Threads; 0 means all cores. Results do not depend on it.
     #[arg(long, default_value_t = 0, value_name = "N")]
     threads: usize,
 }
 
-impl Threads {
+impl Compute {
     /// The number asked for; 0 for all cores.
     pub fn count(self) -> usize {
         self.threads
     }
 
-    /// The device that they make up.
+    /// The device.
     pub fn device(self) -> Result<AnyDevice, Failure> {
-        AnyDevice::new(self.threads)
+        AnyDevice::new(self.device, self.threads)
+    }
+
+    /// Refuses everything but the cores, which are all that graphs run on so far.
+    pub fn cores_only(self) -> Result<(), Failure> {
+        match self.device {
+            DeviceName::Cpu | DeviceName::Auto => Ok(()),
+            DeviceName::Cuda(_) => Err(Failure::usage("graphs are not on the GPU yet: use --device cpu")),
+        }
     }
 }
 

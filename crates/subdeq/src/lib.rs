@@ -50,7 +50,7 @@ pub use solution::{SampleSolution, Solution};
 pub use solver::{
     Adjoint, Anderson, Broyden, ForwardBackward, PeacemanRachford, Picard, Rule, Solver, Stopping,
 };
-pub use subdeq_engine::{Cpu, Device, Network, Operator, Outcome, Real, SampleReport};
+pub use subdeq_engine::{Cpu, Cuda, Device, Network, Operator, Outcome, Real, SampleReport};
 pub use subdeq_map::{Activation, Form, Injection, Layout, Map, PNorm, Padding, Parametrisation};
 // The program reaches the three through this crate, so that there is one way in.
 pub use subdeq_theory::certificate::{Certificate, Scope, Verdict};

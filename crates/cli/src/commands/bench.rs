@@ -17,7 +17,7 @@ use subdeq::subdeq_engine::network::Adam;
 use subdeq::train::check_model;
 use subdeq::{Adjoint, Anderson, Init, Layout, Network, PeacemanRachford, Picard, Solver, Stopping};
 
-use crate::device::{self, AnyDevice, on_device};
+use crate::device::{self, AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
 
 /// Steps before the clock starts: buffers, thread pool, frequency.
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long)]
     model: Option<String>,
     /// Where it runs.
-    #[arg(long, value_enum, default_value_t = DeviceName::Cpu)]
+    #[arg(long, default_value_t)]
     device: DeviceName,
     /// Solver of both passes [default: peaceman-rachford for monotone maps, else picard, as the tuned peer].
     #[arg(long, value_enum)]
@@ -75,11 +75,6 @@ enum CaseName {
     TinyConv,
     GraphDblp,
     Machine,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum DeviceName {
-    Cpu,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -137,8 +132,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn measure(args: &Args, case: &Case) -> Result<serde_json::Value, Failure> {
-    let DeviceName::Cpu = args.device;
-    on_device!(AnyDevice::new(args.threads)?, |device| measure_on(args, case, device))
+    on_device!(AnyDevice::new(args.device, args.threads)?, |device| measure_on(args, case, device))
 }
 
 fn measure_on<D: Network<Elem = f32>>(
@@ -146,7 +140,7 @@ fn measure_on<D: Network<Elem = f32>>(
     case: &Case,
     device: Arc<D>,
 ) -> Result<serde_json::Value, Failure> {
-    let batch = args.batch.unwrap_or(case.batch);
+    let (batch, name) = (args.batch.unwrap_or(case.batch), device.name());
     let mut rng = ChaCha8Rng::seed_from_u64(args.seed);
     let spec = ClassifierSpec {
         height: case.side,
@@ -182,7 +176,7 @@ fn measure_on<D: Network<Elem = f32>>(
         "case": case.name,
         "variant": "subdeq",
         "model": args.image_model(),
-        "device": "cpu",
+        "device": name,
         "batch": batch,
         "train_ms": median_ms(&mut train),
         "eval_ms": median_ms(&mut eval),

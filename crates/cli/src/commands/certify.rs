@@ -16,7 +16,7 @@ use subdeq::train::{certify_samples, fits_memory};
 use crate::device::on_device;
 use crate::failure::Failure;
 use crate::named_map::{MapOptions, padding, take};
-use crate::options::{DataDir, Threads};
+use crate::options::{Compute, DataDir};
 use crate::trained;
 use crate::weights::Array;
 
@@ -64,7 +64,7 @@ pub struct Args {
     #[command(flatten)]
     data_dir: DataDir,
     #[command(flatten)]
-    threads: Threads,
+    compute: Compute,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -88,7 +88,7 @@ impl Args {
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(run) = &args.run {
-        return on_device!(args.threads.device()?, |device| certify_run(args, run, &device));
+        return on_device!(args.compute.device()?, |device| certify_run(args, run, &device));
     }
     let (Some(name), weights) = (&args.map, &args.weights) else {
         return match args.weights {
@@ -145,7 +145,7 @@ fn certify_run<D: Network<Elem = f32>>(
         // What holds for every input holds for each.
         vec![all.clone(); count.min(test.len())]
     } else {
-        certify_samples(&mut model, &test, count, args.threads.count()).map_err(Failure::other)?
+        certify_samples(&mut model, &test, count, args.compute.count()).map_err(Failure::other)?
     };
     if certificates.is_empty() {
         return Err(Failure::usage("--samples must be at least 1"));

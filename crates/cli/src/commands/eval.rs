@@ -12,7 +12,7 @@ use subdeq::train::{EVALUATION, Evaluation, EvaluationOptions, RunFolder, evalua
 use crate::device::on_device;
 use crate::failure::Failure;
 use crate::graph::GraphRunConfig;
-use crate::options::{DataDir, Output, Threads};
+use crate::options::{Compute, DataDir, Output};
 use crate::trained;
 
 /// Test a trained model: error, convergence, certificates.
@@ -31,7 +31,7 @@ pub struct Args {
     #[command(flatten)]
     data_dir: DataDir,
     #[command(flatten)]
-    threads: Threads,
+    compute: Compute,
     #[command(flatten)]
     output: Output,
 }
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(config) = GraphRunConfig::of(&args.run)? {
         return graph::run(args, &config);
     }
-    on_device!(args.threads.device()?, |device| evaluate(args, &device))
+    on_device!(args.compute.device()?, |device| evaluate(args, &device))
 }
 
 fn evaluate<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitCode, Failure> {
@@ -48,7 +48,7 @@ fn evaluate<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<Exit
     let (test, own) = trained::test_images(&note.config, args.data.as_deref(), args.data_dir.path())?;
     let plan = EvaluationOptions {
         certify: args.samples,
-        threads: args.threads.count(),
+        threads: args.compute.count(),
         ..EvaluationOptions::default()
     };
     let mut evaluation = evaluate_in_full(&mut model, &note, &test, &plan).map_err(Failure::other)?;

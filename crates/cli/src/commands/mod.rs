@@ -5,6 +5,7 @@ mod certify;
 mod completions;
 mod data;
 mod degree;
+mod devices;
 mod eval;
 mod man;
 mod predict;
@@ -34,6 +35,7 @@ enum Command {
     Predict(predict::Args),
     Data(data::Args),
     Degree(degree::Args),
+    Devices(devices::Args),
     Certify(certify::Args),
     Solve(solve::Args),
     Bench(bench::Args),
@@ -52,6 +54,7 @@ impl Program {
             Command::Predict(args) => predict::run(&args),
             Command::Data(args) => data::run(&args),
             Command::Degree(args) => degree::run(&args),
+            Command::Devices(args) => devices::run(&args),
             Command::Certify(args) => certify::run(&args),
             Command::Solve(args) => solve::run(&args),
             Command::Bench(args) => bench::run(&args),

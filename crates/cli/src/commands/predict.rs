@@ -11,7 +11,7 @@ use subdeq::train::{ModelNote, certified_radii};
 
 use crate::device::on_device;
 use crate::failure::Failure;
-use crate::options::{Output, Threads};
+use crate::options::{Compute, Output};
 use crate::{pictures, trained};
 
 /// Images that are looked at together.
@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
-    threads: Threads,
+    compute: Compute,
     #[command(flatten)]
     output: Output,
 }
@@ -42,7 +42,7 @@ struct Proof {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    on_device!(args.threads.device()?, |device| predict(args, &device))
+    on_device!(args.compute.device()?, |device| predict(args, &device))
 }
 
 fn predict<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitCode, Failure> {
@@ -80,7 +80,7 @@ fn proofs<D: Network<Elem = f32>>(
     }
     let y = model.injected(x).map_err(Failure::other)?;
     let Some(layer) = model.equilibrium() else { return Ok(Vec::new()) };
-    let certificates = layer.certify_samples(&y, args.threads.count()).map_err(Failure::other)?;
+    let certificates = layer.certify_samples(&y, args.compute.count()).map_err(Failure::other)?;
     let proof = |c: &subdeq::Certificate| Proof { certified: Some(c.verdict.is_proven()), radius: None };
     Ok(certificates.iter().map(proof).collect())
 }

@@ -14,7 +14,7 @@ use subdeq::{
 };
 use subdeq_data::npy::{NpyArray, NpyData};
 
-use crate::device::{self, AnyDevice, on_device};
+use crate::device::{self, AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
 use crate::named_map::{MapOptions, Taken, padding, take};
 use crate::weights::Array;
@@ -113,7 +113,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let problem = read(args)?;
     match args.precision {
-        Precision::F32 => on_device!(AnyDevice::new(args.threads)?, |device| solve(args, &problem, device)),
+        Precision::F32 => {
+            on_device!(AnyDevice::new(DeviceName::Cpu, args.threads)?, |device| solve(args, &problem, device))
+        }
         Precision::F64 => solve(args, &problem, device::in_f64(args.threads)?),
     }
 }

@@ -15,7 +15,7 @@ use super::eval;
 use crate::dataset::{self, Dataset};
 use crate::device::on_device;
 use crate::failure::Failure;
-use crate::options::{DataDir, Output, Telling, Threads};
+use crate::options::{Compute, DataDir, Output, Telling};
 use crate::progress::TrainingProgress;
 use crate::recipe::{self, Wishes};
 use crate::report;
@@ -95,7 +95,7 @@ pub struct Args {
     #[command(flatten)]
     data_dir: DataDir,
     #[command(flatten)]
-    threads: Threads,
+    compute: Compute,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -256,11 +256,11 @@ fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Re
     if telling != Telling::Nothing {
         introduce(data, &config, run.path());
     }
-    let device = args.threads.device()?;
+    let device = args.compute.device()?;
     let options = RunOptions {
         evaluation: EvaluationOptions {
             certify: args.certify,
-            threads: args.threads.count(),
+            threads: args.compute.count(),
             ..EvaluationOptions::default()
         },
         checkpoint_every: Duration::from_secs(args.checkpoint_seconds),

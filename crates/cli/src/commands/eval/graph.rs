@@ -15,11 +15,12 @@ pub fn run(args: &Args, config: &GraphRunConfig) -> Result<ExitCode, Failure> {
     if args.data.is_some() {
         return Err(Failure::usage("a graph model belongs to its graph: leave --data out"));
     }
+    args.compute.cores_only()?;
     let folder = open(&args.run)?;
     let (classifier, _) = load_graph_model(&folder.model_path()).map_err(Failure::other)?;
     let (graph, split) = config.load(args.data_dir.path())?;
     let evaluation =
-        graph::evaluate(&folder, &config.data, (&graph, &split), &classifier, args.threads.count())?;
+        graph::evaluate(&folder, &config.data, (&graph, &split), &classifier, args.compute.count())?;
     if args.output.json() {
         println!("{}", serde_json::to_string(&evaluation).map_err(Failure::other)?);
     } else {

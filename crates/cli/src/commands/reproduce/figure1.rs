@@ -12,7 +12,7 @@ use subdeq::map::{Architecture, MonDeq, SubDeq};
 use subdeq::{Equilibrium, EquilibriumBuilder, Init, Network, PNorm, Picard, Stopping};
 
 use crate::chart::{Axis, Figure, Panel, Scale, Series, Stroke, render_png};
-use crate::device::{AnyDevice, on_device};
+use crate::device::{AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
 
 /// Samples, as in the paper.
@@ -35,7 +35,7 @@ struct Curve {
 
 /// Writes `figure1.svg`, `figure1.png` and `figure1.csv` into `folder` and prints the iteration counts.
 pub fn run(folder: &Path, seed: u64, threads: usize) -> Result<(), Failure> {
-    let device = AnyDevice::new(threads)?;
+    let device = AnyDevice::new(DeviceName::Cpu, threads)?;
     let (dense, conv) = on_device!(device, |device| {
         (curves(&device, seed, Kind::Dense)?, curves(&device, seed, Kind::Conv)?)
     });

@@ -207,6 +207,7 @@ fn new_folder(config: &GraphRunConfig) -> PathBuf {
 }
 
 fn train(args: &Args, graph: &Graph, path: &Path, config: GraphRunConfig) -> Result<Finished, Failure> {
+    args.compute.cores_only()?;
     let folder = open(args, path, &config)?;
     let split = graph.split(config.data.split, config.data.split_seed)?;
     let telling = args.output.progress();
@@ -214,7 +215,7 @@ fn train(args: &Args, graph: &Graph, path: &Path, config: GraphRunConfig) -> Res
         introduce(graph, &split, &config, path);
     }
     // Results do not depend on it, so it is no part of the run's config.
-    let training = GraphConfig { threads: args.threads.count(), ..config.training.clone() };
+    let training = GraphConfig { threads: args.compute.count(), ..config.training.clone() };
     let mut progress = Progress::new(telling, training.epochs);
     let every = Duration::from_secs(args.checkpoint_seconds);
     let classifier =

@@ -15,7 +15,7 @@ use subdeq::Layout;
 use subdeq::train::{EvaluationOptions, RunFolder, RunOptions, TrainConfig, train_run};
 
 use crate::dataset::{self, Dataset};
-use crate::device::{AnyDevice, on_device};
+use crate::device::{AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
 use crate::paper::Column;
 use crate::recipe::{self, Wishes};
@@ -221,7 +221,7 @@ fn make(task: &Task, data: &Dataset, threads: usize, machine: Machine) -> Result
     } else {
         RunFolder::create(&task.folder, &task.config).map_err(Failure::other)?
     };
-    let device = AnyDevice::new(threads)?;
+    let device = AnyDevice::new(DeviceName::Cpu, threads)?;
     let plan = EvaluationOptions { certify: CERTIFIED, threads, ..EvaluationOptions::default() };
     let on = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
     let run = RunOptions { evaluation: plan, ..RunOptions::default() };
