@@ -8,7 +8,7 @@ use super::kernel::{Passed, launch};
 use crate::{Extent, Measure, Result, Stopping};
 
 /// Iterations between two looks: each look waits for the GPU, each iteration too many is wasted.
-const LOOK: usize = 8;
+const LOOK: u32 = 8;
 /// The largest window of Anderson's method, as in `kernels/anderson.cu`.
 pub(super) const MOST: usize = 8;
 
@@ -234,7 +234,7 @@ impl Problem<'_> {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, batch as u32)?;
                 launch!(gpu, "take_answers", blocks, &table, &*image, len, &mut *ends)?;
             }
-            if iteration as usize % LOOK == 0 {
+            if iteration.is_multiple_of(LOOK) {
                 let mut left = [0];
                 remaining.read(0, &mut left)?;
                 if left[0] == 0 {

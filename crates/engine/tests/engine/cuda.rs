@@ -38,7 +38,7 @@ impl Failures {
     /// Notes an error that is larger than allowed (or NaN).
     fn small(&mut self, what: impl Fn() -> String, error: f64, allowed: f64) {
         self.checks += 1;
-        if !(error <= allowed) {
+        if error.is_nan() || error > allowed {
             self.lines.push(format!("{error:9.2e} > {allowed:7.1e}  {}", what()));
         }
     }
@@ -138,6 +138,12 @@ fn arrays_are_written_read_copied_and_gathered_as_on_the_cpu() {
     failures.holds(|| error.clone(), error.contains("do not fit into the memory"));
     println!("{}, {:?} bytes", gpu.name(), gpu.memory());
     failures.show();
+}
+
+#[test]
+fn it_is_all_that_an_image_classifier_needs() {
+    fn network<D: subdeq_engine::Network>() {}
+    network::<Cuda>();
 }
 
 #[test]
