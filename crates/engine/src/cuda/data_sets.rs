@@ -54,7 +54,8 @@ impl DataSets for Cuda {
         if count == 0 {
             return Ok(());
         }
-        labels.known = Known::Below(images.classes as u32);
+        // Labels beyond the batch are still those of before.
+        labels.known = Known::Below(labels.known.bound().max(images.classes as u32));
         launch!(
             self.gpu,
             "gather_images",

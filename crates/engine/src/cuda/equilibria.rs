@@ -160,7 +160,7 @@ impl Equilibria for Cuda {
                         launch!(self.gpu, "fill", grid, &mut work.iterates[0], states, value as f32)?;
                     }
                 }
-                let Work { u, gained, iterates, samples, anderson, .. } = work;
+                let Work { u, gained, iterates, samples, memory, .. } = work;
                 let problem = operators.problem(
                     batch,
                     operators.len(),
@@ -168,7 +168,7 @@ impl Equilibria for Cuda {
                     stopping,
                     (y, sizes.injections / batch),
                 );
-                problem.solve(samples, anderson, iterates, z, reports, |argument, image, active| {
+                problem.solve(samples, memory, iterates, z, reports, |argument, image, active| {
                     operators.apply(batch, argument, y, image, u, gained, Some(active))
                 })
             }
@@ -207,14 +207,14 @@ impl Equilibria for Cuda {
         match scheme {
             Scheme::Plain(method) => {
                 let q_len = operators.planes() * operators.len();
-                let Work { gained, g: gradient, linearisation, iterates, ends, samples, anderson, .. } = work;
+                let Work { gained, g: gradient, linearisation, iterates, ends, samples, memory, .. } = work;
                 iterates[0].reserve(batch * q_len)?;
                 ends.reserve(batch * q_len)?;
                 gradient.reserve(sizes.states)?;
                 gradient.copy_from(v, sizes.states)?;
                 operators.q_of(batch, linearisation, gradient, None, gained, &mut iterates[0], None)?;
                 let problem = operators.problem(batch, q_len, method, stopping, (v, operators.len()));
-                problem.solve(samples, anderson, iterates, ends, reports, |argument, image, active| {
+                problem.solve(samples, memory, iterates, ends, reports, |argument, image, active| {
                     operators.transposed(batch, argument, gradient, Some(active))?;
                     operators.q_of(batch, linearisation, gradient, Some(v), gained, image, Some(active))
                 })?;
@@ -333,11 +333,11 @@ impl Cuda {
         z: &mut Memory<f32>,
         reports: &mut Memory<ReportRow>,
     ) -> Result<()> {
-        let Work { u, iterates, ends, offset, constant, solution, samples, anderson, .. } = work;
+        let Work { u, iterates, ends, offset, constant, solution, samples, memory, .. } = work;
         let (gpu, states, t) = (&self.gpu, batch * operators.len(), step as f32);
         let grid = Grid::entries(states);
-        for memory in [&mut iterates[0], &mut *ends, &mut *offset, &mut *constant, &mut *solution] {
-            memory.reserve(states)?;
+        for room in [&mut iterates[0], &mut *ends, &mut *offset, &mut *constant, &mut *solution] {
+            room.reserve(states)?;
         }
         // b, and c = y + W b.
         launch!(gpu, "splitting_offsets", grid, &operators.constants, y, &mut *offset, states)?;
@@ -355,7 +355,7 @@ impl Cuda {
         let problem =
             operators.problem(batch, operators.len(), Method::Picard, stopping, (y, operators.len()));
         let none = None::<&Memory<f32>>;
-        problem.solve(samples, anderson, iterates, ends, reports, |x, image, active| {
+        problem.solve(samples, memory, iterates, ends, reports, |x, image, active| {
             if peaceman_rachford {
                 operators.resolve(batch, false, x, u, Some(active))?;
             } else {
@@ -413,13 +413,12 @@ impl Cuda {
         stopping: &Stopping,
         reports: &mut Memory<ReportRow>,
     ) -> Result<()> {
-        let Work {
-            u, gained, g, linearisation, iterates, ends, constant, solution, samples, anderson, ..
-        } = work;
+        let Work { u, gained, g, linearisation, iterates, ends, constant, solution, samples, memory, .. } =
+            work;
         let (gpu, states, t) = (&self.gpu, batch * operators.len(), step as f32);
         let grid = Grid::entries(states);
-        for memory in [&mut iterates[0], &mut *ends, &mut *constant, &mut *solution, &mut *g] {
-            memory.reserve(states)?;
+        for room in [&mut iterates[0], &mut *ends, &mut *constant, &mut *solution, &mut *g] {
+            room.reserve(states)?;
         }
         g.copy_from(v, states)?;
         operators.q_of(batch, linearisation, g, None, gained, &mut iterates[0], None)?;
@@ -432,7 +431,7 @@ impl Cuda {
         let problem =
             operators.problem(batch, operators.len(), Method::Picard, stopping, (v, operators.len()));
         let slopes = &linearisation.slopes;
-        problem.solve(samples, anderson, iterates, ends, reports, |x, image, active| {
+        problem.solve(samples, memory, iterates, ends, reports, |x, image, active| {
             if peaceman_rachford {
                 operators.resolve(batch, true, x, u, Some(active))?;
             } else {
@@ -509,7 +508,7 @@ fn prepare(operators: &mut Operators, solver: &Solver) -> Result<Scheme> {
         Solver::Anderson { window, ridge, mixing } => {
             Ok(Scheme::Plain(Method::Anderson { window, ridge, mixing }))
         }
-        Solver::Broyden { .. } => Err(not_yet("Broyden's method")),
+        Solver::Broyden { memory } => Ok(Scheme::Plain(Method::Broyden { memory })),
         Solver::ForwardBackward { step } => {
             check_splitting(&operators.map, step)?;
             Ok(Scheme::ForwardBackward { step })

@@ -28,7 +28,19 @@ macro_rules! modules {
         }),*];
     };
 }
-modules!("memory", "data_sets", "products", "layers", "parametrise", "maps", "solve", "splitting");
+modules!(
+    "memory",
+    "data_sets",
+    "products",
+    "layers",
+    "parametrise",
+    "eigen",
+    "maps",
+    "solve",
+    "anderson",
+    "broyden",
+    "splitting"
+);
 
 /// A kernel that is loaded.
 pub(super) struct Kernel {
@@ -210,7 +222,8 @@ mod tests {
     const HEADERS: &str = concat!(
         include_str!("kernels/common.cuh"),
         include_str!("kernels/map.cuh"),
-        include_str!("kernels/product.cuh")
+        include_str!("kernels/product.cuh"),
+        include_str!("kernels/solve.cuh")
     );
 
     /// FNV-1a, as `kernels/build.sh` computes it.

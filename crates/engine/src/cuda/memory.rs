@@ -23,6 +23,16 @@ pub(super) enum Known {
     Below(u32),
 }
 
+impl Known {
+    /// What each is below.
+    pub(super) fn bound(&self) -> u32 {
+        match self {
+            Self::Values(values) => values.iter().max().map_or(0, |largest| largest.saturating_add(1)),
+            Self::Below(bound) => *bound,
+        }
+    }
+}
+
 /// Counters on a GPU: the fields of [`Summary`].
 #[derive(Debug)]
 pub struct CudaTally(pub(super) Memory<u64>);

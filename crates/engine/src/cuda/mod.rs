@@ -16,6 +16,7 @@ mod memory;
 mod parametrise;
 mod plan;
 mod product;
+mod shifted;
 mod solve;
 mod spectra;
 

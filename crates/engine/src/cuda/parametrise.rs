@@ -4,6 +4,7 @@ use subdeq_map::Parametrisation;
 
 use super::gpu::{Grid, Memory};
 use super::kernel::launch;
+use super::shifted::Shifted;
 use super::{Cuda, not_yet};
 use crate::cpu::packed::check_len;
 use crate::{Map, Operator, Parametrise, Result};
@@ -15,6 +16,7 @@ pub struct CudaWeights {
     parametrisation: Parametrisation,
     arrays: Vec<Memory<f32>>,
     tied: Option<Memory<f32>>,
+    shifted: Option<Shifted>,
     /// The gradient for `B` with what comes through the tied shift.
     pulled: Option<Memory<f32>>,
 }
@@ -43,15 +45,19 @@ impl Parametrise for Cuda {
         if let Operator::Conv { padding, .. } = map.operator() {
             parametrisation.check_padding(padding)?;
         }
-        if matches!(parametrisation, Parametrisation::MonotoneShifted { .. }) {
-            return Err(not_yet("the largest eigenvalue that shifted monotone weights need"));
-        }
+        let shifted = match parametrisation {
+            Parametrisation::MonotoneShifted { margin } => {
+                Some(Shifted::new(&self.gpu, &map.operator(), margin)?)
+            }
+            _ => None,
+        };
         let tied = map.equation().tie() != 0.0;
         let zeros = |len: usize| Memory::zeros(&self.gpu, len);
         Ok(CudaWeights {
             map: *map,
             parametrisation,
             arrays: (0..map.weight_count()).map(|k| zeros(map.weight_len(k))).collect::<Result<_>>()?,
+            shifted,
             tied: tied.then(|| zeros(map.operator().units())).transpose()?,
             pulled: tied.then(|| zeros(map.weight_len(1))).transpose()?,
         })
@@ -67,6 +73,9 @@ impl Parametrise for Cuda {
         let len = arrays[0].len();
         let grid = Grid::entries(len);
         match (weights.parametrisation, arrays) {
+            (Parametrisation::MonotoneShifted { .. }, [w, ..]) => {
+                weights.shifted.as_mut().map_or(Ok(()), |shifted| shifted.make(gpu, v, w))?;
+            }
             (Parametrisation::Absolute, [w, ..]) => launch!(gpu, "make_absolute", grid, v, w, len)?,
             (Parametrisation::RowSigned, [w, ..]) => launch!(gpu, "make_row_signed", grid, v, w, len, row)?,
             (Parametrisation::Split, [p, n]) => launch!(gpu, "make_split", grid, v, p, n, len)?,
@@ -125,6 +134,9 @@ impl Parametrise for Cuda {
         let (gpu, v, len) = (&self.gpu, free[0], weights.map.weight_len(0));
         let grid = Grid::entries(len);
         match (weights.parametrisation, &given[..], free_gradients) {
+            (Parametrisation::MonotoneShifted { .. }, [g, ..], [out, ..]) => {
+                weights.shifted.as_mut().map_or(Ok(()), |shifted| shifted.pull(gpu, g, out))
+            }
             (Parametrisation::Free, [g, ..], [out, ..]) => out.copy_from(g, len),
             (Parametrisation::Absolute, [g, ..], [out, ..]) => {
                 launch!(gpu, "pull_absolute", grid, v, *g, &mut **out, len)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
 use super::product::{Active, Axis, Convolution, Factor, Lie, Target, multiply, pack};
-use super::solve::{AndersonMemory, SampleMemory};
+use super::solve::{MethodMemory, SampleMemory};
 use crate::cpu::invert;
 use crate::cpu::packed::check_len;
 use crate::map::{Formula, product_fits};
@@ -65,7 +65,7 @@ pub(super) struct Work {
     pub constant: Memory<f32>,
     pub solution: Memory<f32>,
     pub samples: SampleMemory,
-    pub anderson: AndersonMemory,
+    pub memory: MethodMemory,
 }
 
 /// The derivative of a map at one state per sample.
@@ -190,7 +190,7 @@ impl CudaPlan {
             constant: empty(),
             solution: empty(),
             samples: SampleMemory::new(gpu),
-            anderson: AndersonMemory::new(gpu),
+            memory: MethodMemory::new(gpu),
         };
         Ok(Self { operators, work, batch, loaded: false })
     }

@@ -8,19 +8,22 @@ use super::kernel::{Passed, launch};
 use crate::{Extent, Measure, Result, Stopping};
 
 /// Iterations between two looks: each look waits for the GPU, each iteration too many is wasted.
-const LOOK: usize = 8;
-/// The largest window of Anderson's method, as in `kernels/solve.cu`.
+const LOOK: u32 = 8;
+/// The largest window of Anderson's method, as in `kernels/anderson.cu`.
 pub(super) const MOST: usize = 8;
 
-/// What a method iterates with.
+/// How the next argument is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Method {
-    /// The next argument is the last image.
+    /// It is the last image.
     Picard,
     Anderson {
         window: usize,
         ridge: f64,
         mixing: f64,
+    },
+    Broyden {
+        memory: usize,
     },
 }
 
@@ -60,17 +63,37 @@ struct Anderson {
     unused: u32,
 }
 
-// SAFETY: `repr(C)`, the fields of `Stopping`, `Samples` and `Anderson` in `solve.cu`, no padding.
+/// Broyden's memory, for the kernels.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Broyden {
+    left: u64,
+    right: u64,
+    arguments: u64,
+    images: u64,
+    residuals: u64,
+    moved: u64,
+    changed: u64,
+    standings: u64,
+    memory: u32,
+    unused: u32,
+}
+
+// SAFETY: `repr(C)`, the fields of `Stopping` and `Samples` in `solve.cuh`, `Anderson` in `anderson.cu`, `Broyden` in `broyden.cu`,
+// no padding.
 unsafe impl Passed for Rule {}
 // SAFETY: as above.
 unsafe impl Passed for Samples {}
 // SAFETY: as above.
 unsafe impl Passed for Anderson {}
+// SAFETY: as above.
+unsafe impl Passed for Broyden {}
 
-/// `Progress`, `Distance` and `History` of `solve.cu`: the host never looks into them.
+/// `Progress`, `Distance`, `History` and `Standing` of the kernels: the host never looks into them.
 type Progress = [f64; 2];
 type Distance = [f64; 4];
 type History = [f64; 7];
+type Standing = [f64; 6];
 
 /// Where the samples of a batch stand.
 #[derive(Debug)]
@@ -92,24 +115,36 @@ impl SampleMemory {
     }
 }
 
-/// Past images and residuals of Anderson's method, for every sample.
+/// What the accelerated methods remember of every sample.
 #[derive(Debug)]
-pub(super) struct AndersonMemory {
-    images: Memory<f32>,
-    residuals: Memory<f32>,
+pub(super) struct MethodMemory {
+    /// Anderson's past images and residuals, or the two sides of Broyden's updates.
+    pairs: [Memory<f32>; 2],
+    /// Anderson's inner products of residuals.
     gram: Memory<f64>,
     histories: Memory<History>,
+    /// Broyden's last argument, image and residual, and the changes of the current step.
+    states: [Memory<f32>; 5],
+    standings: Memory<Standing>,
 }
 
-impl AndersonMemory {
+impl MethodMemory {
     pub fn new(gpu: &Arc<Gpu>) -> Self {
         Self {
-            images: Memory::empty(gpu),
-            residuals: Memory::empty(gpu),
+            pairs: [Memory::empty(gpu), Memory::empty(gpu)],
             gram: Memory::empty(gpu),
             histories: Memory::empty(gpu),
+            states: [(); 5].map(|()| Memory::empty(gpu)),
+            standings: Memory::empty(gpu),
         }
     }
+}
+
+/// A method with its memory, for the kernels.
+enum Choice {
+    Picard,
+    Anderson(Anderson),
+    Broyden(Broyden),
 }
 
 /// A fixed-point problem for a batch.
@@ -132,7 +167,7 @@ impl Problem<'_> {
     pub fn solve(
         &self,
         samples: &mut SampleMemory,
-        anderson: &mut AndersonMemory,
+        memory: &mut MethodMemory,
         iterates: &mut [Memory<f32>; 2],
         ends: &mut Memory<f32>,
         reports: &mut Memory<ReportRow>,
@@ -169,52 +204,37 @@ impl Problem<'_> {
         let (given, given_len) = self.given;
         let blocks = Grid::blocks(batch);
         launch!(gpu, "begin_solve", blocks, &table, given, given_len, self.bad)?;
-        let history = match self.method {
-            Method::Picard => None,
-            Method::Anderson { window, ridge, mixing } => {
-                Some(anderson.begin(gpu, batch, len, window, ridge, mixing)?)
-            }
-        };
+        let choice = memory.begin(gpu, batch, len, self.method)?;
         let [first, second] = iterates;
         let (mut argument, mut image) = (second, first);
         for iteration in 1..=rule.max_iterations {
-            if let Some(history) = &history {
-                launch!(gpu, "propose", blocks, history, len, &*active, &*image, &mut *argument)?;
-                step(argument, image, active)?;
-                launch!(
-                    gpu,
-                    "judge",
-                    blocks,
-                    &rule,
-                    iteration,
-                    &table,
-                    history,
-                    &*argument,
-                    &mut *image,
-                    len,
-                    &mut *ends
-                )?;
-            } else {
-                std::mem::swap(&mut argument, &mut image);
-                step(argument, image, active)?;
-                launch!(
-                    gpu,
-                    "conclude_step",
-                    blocks,
-                    &rule,
-                    iteration,
-                    &table,
-                    &*argument,
-                    &*image,
-                    len,
-                    &mut *ends
-                )?;
+            match &choice {
+                Choice::Picard => std::mem::swap(&mut argument, &mut image),
+                Choice::Anderson(memory) => {
+                    launch!(gpu, "propose", blocks, memory, len, &*active, &*image, &mut *argument)?;
+                }
+                Choice::Broyden(memory) => {
+                    launch!(gpu, "propose_broyden", blocks, memory, len, &*active, &*image, &mut *argument)?;
+                }
+            }
+            step(argument, image, active)?;
+            let (z, f, to) = (&*argument, &mut *image, &mut *ends);
+            match &choice {
+                Choice::Picard => {
+                    launch!(gpu, "conclude_step", blocks, &rule, iteration, &table, z, f, len, to)?;
+                }
+                Choice::Anderson(memory) => {
+                    launch!(gpu, "judge", blocks, &rule, iteration, &table, memory, z, f, len, to)?;
+                }
+                Choice::Broyden(memory) => {
+                    launch!(gpu, "judge_broyden", blocks, &rule, iteration, &table, memory, z, f, len, to)?;
+                }
             }
             if together {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, batch as u32)?;
                 launch!(gpu, "take_answers", blocks, &table, &*image, len, &mut *ends)?;
             }
-            if iteration as usize % LOOK == 0 {
+            if iteration.is_multiple_of(LOOK) {
                 let mut left = [0];
                 remaining.read(0, &mut left)?;
                 if left[0] == 0 {
@@ -226,32 +246,50 @@ impl Problem<'_> {
     }
 }
 
-impl AndersonMemory {
+impl MethodMemory {
     /// Forgets earlier solves.
-    fn begin(
-        &mut self,
-        gpu: &Gpu,
-        batch: usize,
-        len: usize,
-        window: usize,
-        ridge: f64,
-        mixing: f64,
-    ) -> Result<Anderson> {
-        self.images.reserve(batch * window * len)?;
-        self.residuals.reserve(batch * window * len)?;
-        self.gram.reserve(batch * window * window)?;
-        self.histories.reserve(batch)?;
-        let history = Anderson {
-            images: self.images.address_of(0),
-            residuals: self.residuals.address_of(0),
-            gram: self.gram.address_of(0),
-            histories: self.histories.address_of(0),
-            ridge,
-            mixing,
-            window: window as u32,
-            unused: 0,
-        };
-        launch!(gpu, "begin_anderson", Grid::threads(batch), &history, batch as u32)?;
-        Ok(history)
+    fn begin(&mut self, gpu: &Gpu, batch: usize, len: usize, method: Method) -> Result<Choice> {
+        let Self { pairs, gram, histories, states, standings } = self;
+        match method {
+            Method::Picard => Ok(Choice::Picard),
+            Method::Anderson { window, ridge, mixing } => {
+                pairs.iter_mut().try_for_each(|pair| pair.reserve(batch * window * len))?;
+                gram.reserve(batch * window * window)?;
+                histories.reserve(batch)?;
+                let memory = Anderson {
+                    images: pairs[0].address_of(0),
+                    residuals: pairs[1].address_of(0),
+                    gram: gram.address_of(0),
+                    histories: histories.address_of(0),
+                    ridge,
+                    mixing,
+                    window: window as u32,
+                    unused: 0,
+                };
+                launch!(gpu, "begin_anderson", Grid::threads(batch), &memory, batch as u32)?;
+                Ok(Choice::Anderson(memory))
+            }
+            Method::Broyden { memory } => {
+                pairs.iter_mut().try_for_each(|pair| pair.reserve(batch * memory * len))?;
+                states.iter_mut().try_for_each(|state| state.reserve(batch * len))?;
+                standings.reserve(batch)?;
+                let [arguments, images, residuals, moved, changed] =
+                    states.each_ref().map(|m| m.address_of(0));
+                let memory = Broyden {
+                    left: pairs[0].address_of(0),
+                    right: pairs[1].address_of(0),
+                    arguments,
+                    images,
+                    residuals,
+                    moved,
+                    changed,
+                    standings: standings.address_of(0),
+                    memory: memory as u32,
+                    unused: 0,
+                };
+                launch!(gpu, "begin_broyden", Grid::threads(batch), &memory, batch as u32)?;
+                Ok(Choice::Broyden(memory))
+            }
+        }
     }
 }

@@ -63,7 +63,8 @@ pub trait Layers: Device {
     /// `g <- g (1 - y^2)`, `y` the output of the tanh.
     fn tanh_backward(&self, len: usize, y: &Self::Array, g: &mut Self::Array) -> Result<()>;
 
-    /// Batch norm with the statistics of this batch, then pooling; the running statistics move by [`NORM_MOMENTUM`].
+    /// Batch norm with the statistics of this batch, then pooling; the running statistics move by
+    /// [`NORM_MOMENTUM`](crate::network::NORM_MOMENTUM).
     fn norm_pool_train(
         &self,
         shape: NormPoolShape,

@@ -38,7 +38,7 @@ impl Failures {
     /// Notes an error that is larger than allowed (or NaN).
     fn small(&mut self, what: impl Fn() -> String, error: f64, allowed: f64) {
         self.checks += 1;
-        if !(error <= allowed) {
+        if error.is_nan() || error > allowed {
             self.lines.push(format!("{error:9.2e} > {allowed:7.1e}  {}", what()));
         }
     }
@@ -138,6 +138,12 @@ fn arrays_are_written_read_copied_and_gathered_as_on_the_cpu() {
     failures.holds(|| error.clone(), error.contains("do not fit into the memory"));
     println!("{}, {:?} bytes", gpu.name(), gpu.memory());
     failures.show();
+}
+
+#[test]
+fn it_is_all_that_an_image_classifier_needs() {
+    fn network<D: subdeq_engine::Network>() {}
+    network::<Cuda>();
 }
 
 #[test]
@@ -316,7 +322,7 @@ fn batch_norms() {
     let Some(gpu) = gpu("batch norms") else { return };
     let mut failures = Failures::default();
     for (batch, height, width, channels, window) in
-        [(2, 1, 1, 1, 1), (300, 1, 1, 87, 1), (3, 8, 8, 5, 4), (4, 7, 9, 33, 2), (2, 32, 32, 48, 8)]
+        [(5, 1, 1, 1, 1), (300, 1, 1, 87, 1), (3, 8, 8, 5, 4), (4, 7, 9, 33, 2), (2, 32, 32, 48, 8)]
     {
         let shape = NormPoolShape { batch, height, width, channels, window };
         let (found, expected) = (norm_pool(gpu, shape), norm_pool(&exact(), shape));
@@ -429,6 +435,11 @@ fn parametrisations() {
         });
         cases.push((tied, Parametrisation::SplitGains));
     }
+    // Of random weights, whose largest eigenvalue is beyond the margin, and where it is not.
+    for operator in [DENSE, CONV, CIRCULAR, five, Operator::Dense { n: 150 }] {
+        cases.push((plain(operator), Parametrisation::MonotoneShifted { margin }));
+        cases.push((plain(operator), Parametrisation::MonotoneShifted { margin: -1000.0 }));
+    }
     cases.push((plain(DENSE), Parametrisation::MonotoneProduct { margin }));
     cases.push((plain(five), Parametrisation::MonotoneProduct { margin }));
     for (map, parametrisation) in cases {
@@ -515,8 +526,9 @@ fn solved<D: Equilibria>(
     Ok((down(device, &z, len), host))
 }
 
-const SOLVERS: [Solver; 5] = [
+const SOLVERS: [Solver; 6] = [
     Solver::Picard,
+    Solver::Broyden { memory: 12 },
     Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 },
     Solver::Anderson { window: 2, ridge: 1e-4, mixing: 0.7 },
     Solver::PeacemanRachford { step: 1.3 },
@@ -538,7 +550,7 @@ fn alike(found: &[SampleReport], expected: &[SampleReport]) -> bool {
     found
         .iter()
         .zip(expected)
-        .all(|(a, b)| a.outcome == b.outcome && a.iterations.abs_diff(b.iterations) <= 2 + b.iterations / 8)
+        .all(|(a, b)| a.outcome == b.outcome && a.iterations.abs_diff(b.iterations) <= 4 + b.iterations / 8)
 }
 
 #[test]
@@ -595,7 +607,7 @@ fn monotone_maps_by_the_splittings() {
                 }
                 let what = || format!("{map:?} by {solver:?}");
                 for start in [Start::Constant(1.0), Start::Given] {
-                    let rule = stopping(1e-6, 5000);
+                    let rule = stopping(5e-6, 5000);
                     let Some((z, reports)) =
                         failures.value(what, solved(gpu, &problem, solver, &rule, start))
                     else {
@@ -762,7 +774,11 @@ fn every_way_to_end() {
     let mut failures = Failures::default();
     let cpu = Cpu::<f32>::new(1).unwrap();
     let problem = contracting(plain(DENSE), 6, 9);
-    let solvers = [Solver::Picard, Solver::Anderson { window: 3, ridge: 1e-8, mixing: 1.0 }];
+    let solvers = [
+        Solver::Picard,
+        Solver::Anderson { window: 3, ridge: 1e-8, mixing: 1.0 },
+        Solver::Broyden { memory: 4 },
+    ];
     for extent in [Extent::PerSample, Extent::WholeBatch] {
         for measure in
             [Measure::Relative, Measure::Absolute, Measure::Thompson, Measure::Hilbert, Measure::Sup]
@@ -859,12 +875,9 @@ fn what_is_not_on_the_gpu_yet_says_so() {
         solved(gpu, &problem, &solver, &stopping(1e-4, 10), Start::Constant(1.0)).map(|_| ())
     };
     let later = "is not on the GPU yet: use --device cpu";
-    refused("Broyden", solve(DENSE, Solver::Broyden { memory: 3 }), later);
     refused("a window of 9", solve(DENSE, Solver::Anderson { window: 9, ridge: 0.0, mixing: 1.0 }), later);
     refused("circular", solve(CIRCULAR, Solver::PeacemanRachford { step: 1.0 }), later);
     refused("zero padding", solve(CONV, Solver::PeacemanRachford { step: 1.0 }), "circular padding");
-    let shifted = Parametrisation::MonotoneShifted { margin: 0.1 };
-    refused("shifted", gpu.weights(&plain(DENSE), shifted).map(|_| ()), later);
     use subdeq_engine::{Activation, Integrate};
     refused("an ODE", gpu.ode_plan(DENSE, Activation::Tanh, 2).map(|_| ()), later);
     let mut plan = gpu.plan(&plain(DENSE), 2).unwrap();

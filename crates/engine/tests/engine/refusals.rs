@@ -300,7 +300,7 @@ fn custom_maps_run_by_the_same_solvers() {
         &rule,
         Start::Given,
         &mut [0.0; 3],
-        &mut vec![SampleReport::default()],
+        &mut [SampleReport::default()],
     );
     assert!(matches!(result, Err(EngineError::Invalid(_))));
 }
