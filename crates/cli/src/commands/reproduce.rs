@@ -10,6 +10,7 @@ mod table2;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::device::DeviceName;
 use crate::failure::Failure;
 use crate::options::DataDir;
 
@@ -28,6 +29,9 @@ pub struct Args {
     /// Threads; 0 means all. Experiments that run side by side (--jobs) have one each if nothing is said.
     #[arg(long)]
     threads: Option<usize>,
+    /// Where experiments with images run: cpu, cuda (or cuda:N for GPU number N), or auto (a GPU if there is one).
+    #[arg(long, default_value_t, value_name = "DEVICE")]
+    device: DeviceName,
     /// Runs per cell of a table of experiments.
     #[arg(long, default_value_t = 5)]
     seeds: u64,
@@ -107,6 +111,7 @@ fn image_options(args: &Args) -> images::Options<'_> {
         runs: &args.runs,
         data_dir: args.data_dir.path(),
         jobs: args.jobs,
+        device: args.device,
         threads: args.threads.unwrap_or(1),
     }
 }

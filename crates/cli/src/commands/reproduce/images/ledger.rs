@@ -59,6 +59,9 @@ pub struct Machine {
     pub processor: String,
     /// Its cores, as the system counts them.
     pub cores: usize,
+    /// What it ran on, where the ledger was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// Threads of the run.
     pub threads: usize,
     /// Runs at the same time.
@@ -131,7 +134,7 @@ impl Ledger {
 
 impl Machine {
     /// This one.
-    pub fn here(threads: usize, jobs: usize) -> Self {
+    pub fn here(device: String, threads: usize, jobs: usize) -> Self {
         let named = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;
             line.split_once(':').map(|(_, name)| name.trim().to_owned())
@@ -139,6 +142,7 @@ impl Machine {
         Self {
             processor: named.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            device: Some(device),
             threads,
             jobs,
         }
@@ -164,7 +168,7 @@ mod tests {
             validation_errors: vec![error],
             iterations: [1.0, 0.0],
             seconds_per_epoch: 0.1,
-            machine: Machine::here(1, 2),
+            machine: Machine::here("cpu".into(), 1, 2),
             ended: 0,
             version: "0".into(),
             commit: None,

@@ -51,6 +51,8 @@ pub struct Options<'a> {
     pub data_dir: Option<&'a Path>,
     /// Runs at the same time; 0 for one per core.
     pub jobs: usize,
+    /// Where they run.
+    pub device: DeviceName,
     /// Threads of a run.
     pub threads: usize,
 }
@@ -152,11 +154,12 @@ fn run_column(
     if !open.is_empty() {
         eprintln!("{}: {} of {} runs to make, {jobs} at a time", column.name(), open.len(), tasks.len());
     }
-    let machine = Machine::here(options.threads, jobs);
+    let device = AnyDevice::new(options.device, options.threads)?.name();
+    let machine = Machine::here(device, options.threads, jobs);
     let (next, ledger, failures) = (AtomicUsize::new(0), Mutex::new(ledger), Mutex::new(Vec::new()));
     let work = || {
         while let Some(task) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let made = make(task, &data, options.threads, machine.clone()).and_then(|entry| {
+            let made = make(task, &data, options, machine.clone()).and_then(|entry| {
                 let line = told_entry(column, &entry);
                 ledger.lock().unwrap_or_else(PoisonError::into_inner).add(entry)?;
                 eprintln!("{line}");
@@ -208,7 +211,7 @@ fn made<'a>(row: &str, tasks: &[Task], ledger: &'a Ledger) -> Vec<&'a Entry> {
 }
 
 /// Makes a run, from its checkpoint if it was begun.
-fn make(task: &Task, data: &Dataset, threads: usize, machine: Machine) -> Result<Entry, Failure> {
+fn make(task: &Task, data: &Dataset, options: &Options<'_>, machine: Machine) -> Result<Entry, Failure> {
     let folder = if task.folder.join("config.toml").exists() {
         let (folder, stored) = RunFolder::open(&task.folder).map_err(Failure::other)?;
         if stored != task.config {
@@ -221,7 +224,8 @@ fn make(task: &Task, data: &Dataset, threads: usize, machine: Machine) -> Result
     } else {
         RunFolder::create(&task.folder, &task.config).map_err(Failure::other)?
     };
-    let device = AnyDevice::new(DeviceName::Cpu, threads)?;
+    let threads = options.threads;
+    let device = AnyDevice::new(options.device, threads)?;
     let plan = EvaluationOptions { certify: CERTIFIED, threads, ..EvaluationOptions::default() };
     let on = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
     let run = RunOptions { evaluation: plan, ..RunOptions::default() };
