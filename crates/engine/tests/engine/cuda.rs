@@ -686,6 +686,47 @@ fn gradients_of_every_map_by_every_solver() {
     failures.show();
 }
 
+/// Residuals after two applications, forward and adjoint, against those in `f64`: what stops a solve is measured alike, whatever
+/// rounding makes of the number of iterations.
+#[test]
+fn residuals_are_measured_alike() {
+    let Some(gpu) = gpu("residuals") else { return };
+    let mut failures = Failures::default();
+    let exact = exact();
+    for operator in operators() {
+        for map in maps(operator) {
+            let problem = contracting(map, 3, 31);
+            let len = 3 * operator.state_len();
+            let z = random(&mut ChaCha8Rng::seed_from_u64(5), len, 0.5, 1.5);
+            let v = random(&mut ChaCha8Rng::seed_from_u64(6), len, -1.0, 1.0);
+            for solver in SOLVERS.iter().filter(|solver| applies(solver, &map)) {
+                let rule = stopping(0.0, 2);
+                let start = Start::Constant(1.0);
+                let passes = [
+                    (
+                        "forward",
+                        solved(gpu, &problem, solver, &rule, start).unwrap().1,
+                        solved(&exact, &problem, solver, &rule, start).unwrap().1,
+                    ),
+                    (
+                        "adjoint",
+                        differentiated(gpu, &problem, solver, &rule, &z, &v).unwrap().1,
+                        differentiated(&exact, &problem, solver, &rule, &z, &v).unwrap().1,
+                    ),
+                ];
+                for (pass, found, expected) in passes {
+                    for (a, b) in found.iter().zip(&expected) {
+                        let what =
+                            || format!("{pass}: {} not {}, {map:?} by {solver:?}", a.residual, b.residual);
+                        failures.small(what, (a.residual - b.residual).abs(), 1e-3 * b.residual + 5e-7);
+                    }
+                }
+            }
+        }
+    }
+    failures.show();
+}
+
 #[test]
 fn real_sizes() {
     let Some(gpu) = gpu("real sizes") else { return };
