@@ -143,6 +143,7 @@ impl<D: Network> Equilibrium<D> {
     ///
     /// # Errors
     /// As [`Equilibrium::solve`] and [`Equilibrium::backward`].
+    #[allow(clippy::type_complexity)] // the injections, then each parameter
     pub fn gradients(&mut self, y: &[D::Elem], v: &[D::Elem]) -> Result<(Vec<D::Elem>, Vec<Vec<D::Elem>>)> {
         let batch = self.batch_of(y)?;
         if v.len() != batch * self.map.operator().state_len() {

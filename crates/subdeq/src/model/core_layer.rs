@@ -19,6 +19,11 @@ pub(super) enum CoreLayer<D: Network> {
     Ode { layer: NeuralOde<D>, moments: Moments<D::Array> },
 }
 
+/// A parameter of the core's own, with its moments.
+type Own<'a, A> = (&'a Parameter<A>, &'a Moments<A>);
+/// The same, to change.
+type OwnMut<'a, A> = (&'a mut Parameter<A>, &'a mut Moments<A>);
+
 /// Where the solves of a batch start.
 pub(super) enum CoreStart<'a, D: Network> {
     /// Where the layer always starts.
@@ -167,7 +172,7 @@ impl<D: Network> CoreLayer<D> {
 
     /// The parameters that are the core's own, with their moments; those of an explicit layer are in
     /// [`CoreLayer::affine`].
-    pub fn own(&self) -> Vec<(&Parameter<D::Array>, &Moments<D::Array>)> {
+    pub fn own(&self) -> Vec<Own<'_, D::Array>> {
         match self {
             Self::Equilibrium { layer, moments } => layer.parameters().iter().zip(moments).collect(),
             Self::Explicit { .. } => Vec::new(),
@@ -176,7 +181,7 @@ impl<D: Network> CoreLayer<D> {
     }
 
     /// The same, to change.
-    pub fn own_mut(&mut self) -> Vec<(&mut Parameter<D::Array>, &mut Moments<D::Array>)> {
+    pub fn own_mut(&mut self) -> Vec<OwnMut<'_, D::Array>> {
         match self {
             Self::Equilibrium { layer, moments } => layer.parameters_mut().iter_mut().zip(moments).collect(),
             Self::Explicit { .. } => Vec::new(),

@@ -75,7 +75,7 @@ fn nothing_travels_inside_a_step() {
             let mut states = device.zeros(12 * state_len).unwrap();
             device.fill(12 * state_len, 1.0, &mut states).unwrap();
             let mut step = |number: u64| {
-                let states = (warm && number % 2 == 0).then_some(&mut states);
+                let states = (warm && number.is_multiple_of(2)).then_some(&mut states);
                 let picks = Picks { list: &list, range: 3..11 };
                 model.step(Batch { images: &set, picks, states }, &Adam::new(1e-3, 1e-5, number)).unwrap();
                 model.finish().unwrap()
