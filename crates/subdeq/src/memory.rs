@@ -1,8 +1,8 @@
-//! Whether something fits into a device, asked before anything is allocated on the host for it.
+//! Room on a device: whether something fits, asked before anything is allocated on the host for it, and what was made.
 
 use subdeq_engine::{Device, EngineError};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// Refuses more numbers than the device has memory for.
 pub(crate) fn fits<D: Device>(device: &D, numbers: u64) -> Result<()> {
@@ -13,4 +13,9 @@ pub(crate) fn fits<D: Device>(device: &D, numbers: u64) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// The arrays of a layer or model that made room for a batch before.
+pub(crate) fn made<R>(room: &mut Option<R>) -> Result<&mut R> {
+    room.as_mut().ok_or_else(|| Error::invalid("no room was made for a batch yet"))
 }

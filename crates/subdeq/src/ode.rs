@@ -6,6 +6,7 @@ use rand::Rng;
 use serde::{Deserialize, Serialize};
 use subdeq_engine::{Activation, Network, OdeOutcome, OdeReport, OdeTolerance, Operator};
 
+use crate::memory::made;
 use crate::{Error, Init, Parameter, Result};
 
 /// The right-hand side's activation.
@@ -189,9 +190,4 @@ impl<D: Network> NeuralOde<D> {
         device.fill(weight.len, 0.0, &mut weight.gradient)?;
         Ok(device.integrate_adjoint(&mut ws.plan, batch, v, gy, &mut weight.gradient)?)
     }
-}
-
-/// The workspace of a layer that made room for a batch before.
-fn made<W>(workspace: &mut Option<W>) -> Result<&mut W> {
-    workspace.as_mut().ok_or_else(|| Error::invalid("the layer has made no room for a batch yet"))
 }

@@ -119,7 +119,7 @@ macro_rules! device {
             ) -> Result<()> {
                 let picked = picked(&picks, from.len() / len.max(1))?;
                 check_len("the gathered rows", to.len(), picked.len() * len)?;
-                for (row, out) in picked.zip(to.chunks_exact_mut(len)) {
+                for (row, out) in picked.zip(to.chunks_exact_mut(len.max(1))) {
                     out.copy_from_slice(&from[row.sample * len..][..len]);
                 }
                 Ok(())
@@ -134,7 +134,7 @@ macro_rules! device {
             ) -> Result<()> {
                 let picked = picked(&picks, to.len() / len.max(1))?;
                 check_len("the rows to scatter", from.len(), picked.len() * len)?;
-                for (row, state) in picked.zip(from.chunks_exact(len)) {
+                for (row, state) in picked.zip(from.chunks_exact(len.max(1))) {
                     to[row.sample * len..][..len].copy_from_slice(state);
                 }
                 Ok(())
@@ -194,13 +194,17 @@ fn out_of_memory(len: usize, size: usize) -> EngineError {
     EngineError::OutOfMemory { needed: (len as u64).saturating_mul(size as u64), installed: installed() }
 }
 
-/// Bytes of memory in this machine, where the system says.
-fn installed() -> Option<u64> {
+/// Bytes of memory, where the system says: what the machine has, or what a container may use of it.
+pub fn installed() -> Option<u64> {
     static BYTES: OnceLock<Option<u64>> = OnceLock::new();
     *BYTES.get_or_init(|| {
-        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+        let read = |path| std::fs::read_to_string(path).ok();
+        let total = read("/proc/meminfo").and_then(|text| {
+            let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+        });
+        let allowed = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok());
+        [total, allowed].into_iter().flatten().min()
     })
 }
 

@@ -43,6 +43,7 @@ pub use buffer::Buffer;
 pub use conv::{Accuracy, Grade};
 pub use distance::Distance;
 pub use isa::Isa;
+pub use memory::installed as installed_memory;
 pub use ode::OdePlan;
 pub use parametrise::CpuWeights;
 pub use peaks::Peaks;

@@ -15,9 +15,10 @@ use subdeq_engine::{Cpu, Map, Network, Operator, Outcome, Padding, Pass, Picks, 
 use self::certified::Certified;
 use self::unrolled::{Path, WayBack, unroll, unroll_backward};
 use self::weights::LayerWeights;
-use self::workspace::{Workspace, made};
+use self::workspace::Workspace;
 use crate::builder::{Decided, EquilibriumBuilder};
 use crate::map::Architecture;
+use crate::memory::made;
 use crate::solution::require_converged;
 use crate::solver::Solver;
 use crate::{Adjoint, Error, Result, Stopping};

@@ -2,8 +2,8 @@
 
 use subdeq_engine::{Network, Outcome, Real};
 
-use super::workspace::made;
 use super::{Equilibrium, with_tied_shift};
+use crate::memory::made;
 use crate::solver::Rule;
 use crate::{Error, Result, Solution, Stopping};
 

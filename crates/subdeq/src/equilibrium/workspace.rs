@@ -3,7 +3,7 @@
 use subdeq_engine::{Map, Network};
 
 use super::weights::Version;
-use crate::{Adjoint, Error, Result};
+use crate::{Adjoint, Result};
 
 /// A plan and the arrays of a batch.
 pub(super) struct Workspace<D: Network> {
@@ -51,9 +51,4 @@ impl<D: Network> Workspace<D> {
             adjoint_reports: device.reports(batch)?,
         })
     }
-}
-
-/// The workspace of a layer that made room for a batch before.
-pub(super) fn made<W>(workspace: &mut Option<W>) -> Result<&mut W> {
-    workspace.as_mut().ok_or_else(|| Error::invalid("the layer has made no room for a batch yet"))
 }

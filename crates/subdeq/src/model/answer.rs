@@ -3,9 +3,9 @@
 use subdeq_engine::{Network, Outcome, Picks, Real};
 
 use super::core_layer::CoreLayer;
-use super::passes::made;
 use super::{Classifier, norm_shape};
 use crate::Result;
+use crate::memory::made;
 
 /// The answer to one image.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,6 +9,7 @@ use subdeq_engine::{Network, Operator, Picks};
 use super::affine::{Affine, AffineShape};
 use super::trained::Moments;
 use super::{Core, STEP_PERIOD};
+use crate::memory::made;
 use crate::{Equilibrium, EquilibriumBuilder, Error, Init, NeuralOde, Parameter, Result};
 
 /// A core with what Adam remembers of its parameters.
@@ -121,7 +122,7 @@ impl<D: Network> CoreLayer<D> {
                 Err(Error::invalid("only an equilibrium has states to start from"))
             }
             (Self::Explicit { affine, z }, CoreStart::Usual) => {
-                let z = z.as_mut().ok_or_else(|| Error::invalid("no room was made for a batch"))?;
+                let z = made(z)?;
                 affine.forward(device, batch, y, z)?;
                 Ok(device.tanh(batch * affine.output_len(), z)?)
             }

@@ -6,6 +6,7 @@ use subdeq_engine::{EngineError, Network, Order, Picks, Summary};
 use super::affine::Affine;
 use super::core_layer::{CoreLayer, CoreStart};
 use super::{BatchReport, Classifier, norm_shape};
+use crate::memory::made;
 use crate::{Error, Result};
 
 /// A batch of images that are on the device.
@@ -32,11 +33,6 @@ pub(super) struct Buffers<D: Network> {
     gfeatures: D::Array,
     logits: D::Array,
     glogits: D::Array,
-}
-
-/// The buffers of a model that made room for a batch before.
-pub(super) fn made<B>(buffers: &mut Option<B>) -> Result<&mut B> {
-    buffers.as_mut().ok_or_else(|| Error::invalid("the model has made no room for a batch yet"))
 }
 
 impl<D: Network> Classifier<D> {

@@ -1,5 +1,7 @@
 //! What a configuration asks for, before anything of it is made: the arrays of its model, by name and length, and memory.
 
+use subdeq_engine::cpu::installed_memory;
+
 use crate::map::Architecture;
 use crate::model::{ClassifierSpec, Core};
 use crate::{Adjoint, Error, Layout, Parametrisation, Result, Solver, Stopping};
@@ -151,7 +153,7 @@ fn history(solver: Solver) -> Option<usize> {
 /// # Errors
 /// A sentence with both amounts.
 pub fn fits_memory(bytes: Option<u64>, what: &str) -> Result<()> {
-    let there = machine_memory();
+    let there = installed_memory().unwrap_or(UNKNOWN_MEMORY);
     let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 * 1e-9);
     match bytes {
         Some(bytes) if bytes <= there => Ok(()),
@@ -165,17 +167,6 @@ pub fn fits_memory(bytes: Option<u64>, what: &str) -> Result<()> {
             gigabytes(there)
         ))),
     }
-}
-
-/// Bytes of memory: what the machine has, or what a container may use of it.
-fn machine_memory() -> u64 {
-    let read = |path| std::fs::read_to_string(path).ok();
-    let total = read("/proc/meminfo").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-    });
-    let allowed = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok());
-    [total, allowed].into_iter().flatten().min().unwrap_or(UNKNOWN_MEMORY)
 }
 
 /// Bytes that a training with such batches holds at the very least.
