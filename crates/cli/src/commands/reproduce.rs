@@ -49,6 +49,9 @@ pub struct Args {
     /// Experiments at the same time; 0 means one per core.
     #[arg(long, default_value_t = 0)]
     jobs: usize,
+    /// Make no run: tables and figures of what the ledgers have.
+    #[arg(long)]
+    no_runs: bool,
     /// Where the run folders of experiments go; one that was begun is continued.
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
@@ -68,12 +71,15 @@ enum What {
     Table4,
     /// The same with the teleport probability chosen on validation nodes (the appendix's table).
     Table6,
-    /// Validation accuracy per epoch of the dense MNIST models (an experiment; what was run is not run again).
+    /// Validation accuracy per epoch: of the dense MNIST models, or of the columns of --only (an experiment; what was run is
+    /// not run again).
     Figure2,
     /// Test errors on images, and the sound models beside them (an experiment).
     Table3,
     /// Test errors of the appendix's models on images (an experiment).
     Table5,
+    /// Table 3 and Table 5 in one go.
+    Images,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -84,8 +90,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         What::Table4 => graphs::run(graphs::Table::Four, &graph_options(args))?,
         What::Table6 => graphs::run(graphs::Table::Six, &graph_options(args))?,
         What::Figure2 => images::figure2(&image_options(args))?,
-        What::Table3 => images::table(images::Table::Three, &image_options(args))?,
-        What::Table5 => images::table(images::Table::Five, &image_options(args))?,
+        What::Table3 => images::tables(&[images::Table::Three], &image_options(args))?,
+        What::Table5 => images::tables(&[images::Table::Five], &image_options(args))?,
+        What::Images => images::tables(&images::Table::ALL, &image_options(args))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -98,6 +105,7 @@ fn graph_options(args: &Args) -> graphs::Options<'_> {
         out: &args.out,
         data_dir: args.data_dir.path(),
         threads: args.threads.unwrap_or(1),
+        runs_missing: !args.no_runs,
     }
 }
 
@@ -113,5 +121,6 @@ fn image_options(args: &Args) -> images::Options<'_> {
         jobs: args.jobs,
         device: args.device,
         threads: args.threads.unwrap_or(1),
+        runs_missing: !args.no_runs,
     }
 }

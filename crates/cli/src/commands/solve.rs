@@ -59,6 +59,10 @@ pub struct Args {
     /// Number type of the iteration.
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
+    /// Where f32 is computed: cpu, cuda (or cuda:N for GPU number N), or auto (a GPU if there is one). f64 is computed on the
+    /// CPU.
+    #[arg(long, default_value_t, value_name = "DEVICE")]
+    device: DeviceName,
     /// Threads; 0 means all.
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -114,7 +118,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let problem = read(args)?;
     match args.precision {
         Precision::F32 => {
-            on_device!(AnyDevice::new(DeviceName::Cpu, args.threads)?, |device| solve(args, &problem, device))
+            on_device!(AnyDevice::new(args.device, args.threads)?, |device| solve(args, &problem, device))
+        }
+        Precision::F64 if matches!(args.device, DeviceName::Cuda(_)) => {
+            Err(Failure::usage("a GPU computes in f32 here: leave --precision f64 or --device out"))
         }
         Precision::F64 => solve(args, &problem, device::in_f64(args.threads)?),
     }

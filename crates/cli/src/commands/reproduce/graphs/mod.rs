@@ -71,6 +71,8 @@ pub struct Options<'a> {
     pub data_dir: Option<&'a Path>,
     /// Threads of a run.
     pub threads: usize,
+    /// Whether missing runs are made; else there are only those of the ledger.
+    pub runs_missing: bool,
 }
 
 impl Options<'_> {
@@ -142,7 +144,7 @@ pub fn run(table: Table, options: &Options<'_>) -> Result<(), Failure> {
         let mut graph = None;
         for form in Form::ALL {
             for &(_, model, ..) in table.cells().iter().filter(|cell| cell.0 == graph_name) {
-                if options.wants(graph_name, model, form) {
+                if options.runs_missing && options.wants(graph_name, model, form) {
                     let mut bench = Bench { table, options, ledger: &mut ledger, graph: &mut graph };
                     bench.cell(graph_name, model, form)?;
                 }

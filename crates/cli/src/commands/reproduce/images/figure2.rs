@@ -1,4 +1,4 @@
-//! Figure 2: validation accuracy per epoch of the dense MNIST models.
+//! Figure 2: validation accuracy per epoch of a column's models; the paper has that of the dense MNIST models.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,10 +7,18 @@ use super::ledger::{Entry, Ledger};
 use super::{Task, made};
 use crate::chart::{Axis, Figure, Panel, Scale, Series, Stroke, render_png};
 use crate::failure::Failure;
+use crate::paper::Column;
 use crate::statistics::mean;
 
-/// Writes `figure2.svg`, `figure2.png` and `figure2.csv`: the mean over the runs, epoch by epoch.
-pub fn write(folder: &Path, names: &[&str], tasks: &[Task], ledger: &Ledger) -> Result<(), Failure> {
+/// Writes `figure2.svg`, `figure2.png` and `figure2.csv`, with the column's name behind the 2 where it is not the paper's: the
+/// mean over the runs, epoch by epoch.
+pub fn write(
+    folder: &Path,
+    column: Column,
+    names: &[&str],
+    tasks: &[Task],
+    ledger: &Ledger,
+) -> Result<(), Failure> {
     let mut csv = String::from("model,seed,epoch,validation_accuracy\n");
     let mut series = Vec::new();
     for name in names {
@@ -41,16 +49,20 @@ pub fn write(folder: &Path, names: &[&str], tasks: &[Task], ledger: &Ledger) -> 
     // The end of training again, enlarged: that is where the models differ.
     let figure = Figure {
         panels: vec![
-            panel("MNIST, dense", 0.0, series.clone()),
+            panel(column.title(), 0.0, series.clone()),
             panel("the second half", (last / 2.0).ceil(), series),
         ],
     };
     let svg = figure.to_svg();
     let png = render_png(&svg, 2.0).map_err(Failure::other)?;
-    super::write(folder, "figure2.svg", svg.as_bytes())?;
-    super::write(folder, "figure2.png", &png)?;
-    super::write(folder, "figure2.csv", csv.as_bytes())?;
-    println!("written: {0}/figure2.svg, {0}/figure2.png, {0}/figure2.csv", folder.display());
+    let name = match column {
+        Column::MnistDense => "figure2".to_owned(),
+        _ => format!("figure2-{}", column.name()),
+    };
+    for (ending, bytes) in [("svg", svg.as_bytes()), ("png", &*png), ("csv", csv.as_bytes())] {
+        super::write(folder, &format!("{name}.{ending}"), bytes)?;
+    }
+    println!("written: {0}/{name}.svg, {0}/{name}.png, {0}/{name}.csv", folder.display());
     Ok(())
 }
 

@@ -33,6 +33,11 @@ pub enum Table {
     Five,
 }
 
+impl Table {
+    /// Both.
+    pub const ALL: [Table; 2] = [Table::Three, Table::Five];
+}
+
 /// What to run, and where the results go.
 pub struct Options<'a> {
     /// Only these columns; none: all.
@@ -55,6 +60,8 @@ pub struct Options<'a> {
     pub device: DeviceName,
     /// Threads of a run.
     pub threads: usize,
+    /// Whether missing runs are made; else there are only those of the ledger.
+    pub runs_missing: bool,
 }
 
 /// One run to be made, or that was made.
@@ -66,44 +73,53 @@ struct Task {
     key: Value,
 }
 
-/// Runs what is not in the ledger yet, prints a table and writes it beside the ledger.
-pub fn table(table: Table, options: &Options<'_>) -> Result<(), Failure> {
-    let columns = columns(options)?;
-    let mut text = String::new();
+/// Runs what is not in the ledger yet, prints the tables and writes them beside the ledger.
+pub fn tables(tables: &[Table], options: &Options<'_>) -> Result<(), Failure> {
+    let mut texts = vec![String::new(); tables.len()];
     let mut failed = Vec::new();
-    for column in columns {
-        let names = chosen_rows(options, rows::names(table, column))?;
+    for column in columns(options)? {
+        let names = chosen_rows(options, rows::of_tables(tables, column))?;
         if names.is_empty() {
             continue;
         }
         let (tasks, ledger, failures) = run_column(column, &names, options)?;
-        text += &markdown::table(column, &names, &tasks, &ledger);
-        text.push('\n');
+        for (text, &table) in texts.iter_mut().zip(tables) {
+            let mut names = names.clone();
+            names.retain(|name| rows::names(table, column).contains(name));
+            if !names.is_empty() {
+                *text += &markdown::table(column, &names, &tasks, &ledger);
+                text.push('\n');
+            }
+        }
         failed.extend(failures);
     }
-    let name = match table {
-        Table::Three => "table3.md",
-        Table::Five => "table5.md",
-    };
-    write(options.out, name, text.as_bytes())?;
-    print!("{text}");
+    for (text, table) in texts.iter().zip(tables) {
+        let name = match table {
+            Table::Three => "table3.md",
+            Table::Five => "table5.md",
+        };
+        write(options.out, name, text.as_bytes())?;
+        print!("{text}");
+    }
     told(failed)
 }
 
-/// Runs the dense MNIST models that are not in the ledger yet and draws their validation accuracy.
+/// Runs the models of Table 3 that are not in the ledger yet and draws their validation accuracy, a figure per column: the
+/// paper's, of the dense MNIST models, if nothing is said.
 pub fn figure2(options: &Options<'_>) -> Result<(), Failure> {
-    let column = Column::MnistDense;
-    if columns(options)? != [column] && !options.only.is_empty() {
-        return Err(Failure::usage("Figure 2 is about mnist-dense alone: leave --only out"));
+    let columns = if options.only.is_empty() { vec![Column::MnistDense] } else { columns(options)? };
+    let mut failed = Vec::new();
+    for column in columns {
+        let printed: Vec<&str> = column.table3().iter().map(|row| row.model).collect();
+        let names = match options.models {
+            [] => printed,
+            _ => chosen_rows(options, rows::names(Table::Three, column))?,
+        };
+        let (tasks, ledger, failures) = run_column(column, &names, options)?;
+        figure2::write(options.out, column, &names, &tasks, &ledger)?;
+        failed.extend(failures);
     }
-    let printed: Vec<&str> = column.table3().iter().map(|row| row.model).collect();
-    let names = match options.models {
-        [] => printed,
-        _ => chosen_rows(options, rows::names(Table::Three, column))?,
-    };
-    let (tasks, ledger, failures) = run_column(column, &names, options)?;
-    figure2::write(options.out, &names, &tasks, &ledger)?;
-    told(failures)
+    told(failed)
 }
 
 fn told(failures: Vec<String>) -> Result<(), Failure> {
@@ -146,14 +162,16 @@ fn run_column(
     let data = dataset::load(column.data(), options.data_dir, "release", 0)?;
     let tasks = tasks(column, names, &data, options)?;
     let ledger = Ledger::open(options.out, column.name())?;
-    let open: Vec<&Task> = tasks.iter().filter(|task| ledger.find(task.row, &task.key).is_none()).collect();
+    let missing = |task: &&Task| options.runs_missing && ledger.find(task.row, &task.key).is_none();
+    let open: Vec<&Task> = tasks.iter().filter(missing).collect();
+    if open.is_empty() {
+        return Ok((tasks, ledger, Vec::new()));
+    }
     let jobs = match options.jobs {
         0 => thread::available_parallelism().map_or(1, usize::from),
         jobs => jobs,
     };
-    if !open.is_empty() {
-        eprintln!("{}: {} of {} runs to make, {jobs} at a time", column.name(), open.len(), tasks.len());
-    }
+    eprintln!("{}: {} of {} runs to make, {jobs} at a time", column.name(), open.len(), tasks.len());
     let device = AnyDevice::new(options.device, options.threads)?.name();
     let machine = Machine::here(device, options.threads, jobs);
     let (next, ledger, failures) = (AtomicUsize::new(0), Mutex::new(ledger), Mutex::new(Vec::new()));
@@ -256,7 +274,7 @@ mod tests {
     fn every_row_is_a_model() {
         for column in Column::ALL {
             let layout = if column.convolutional() { Layout::Conv } else { Layout::Dense };
-            for table in [Table::Three, Table::Five] {
+            for table in Table::ALL {
                 for name in rows::names(table, column) {
                     assert_eq!(rows::core(name, layout).unwrap().name(), name);
                 }

@@ -69,6 +69,17 @@ pub fn names(table: Table, column: Column) -> Vec<&'static str> {
     }
 }
 
+/// Names of all rows of some tables in a column, each once.
+pub fn of_tables(tables: &[Table], column: Column) -> Vec<&'static str> {
+    let mut all = Vec::new();
+    for name in tables.iter().flat_map(|&table| names(table, column)) {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
+}
+
 /// What the reader of a row must know about the paper and its published program.
 pub fn remark(name: &str) -> &'static str {
     match name {
