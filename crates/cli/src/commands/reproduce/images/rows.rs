@@ -2,7 +2,7 @@
 
 use subdeq::map::{Architecture, Monotone, SplitSign};
 use subdeq::model::Core;
-use subdeq::{Activation, Layout};
+use subdeq::{Activation, Adjoint, Anderson, Layout, Stopping};
 
 use super::Table;
 use crate::failure::Failure;
@@ -37,9 +37,21 @@ pub const SOUND: [Sound; 15] = [
     Sound { name: "monotone-leaky", equation: "as monotone, leaky ReLU (0.01)" },
 ];
 
+/// The paper's models with the solver of its published program, which stops a batch as a whole and after 30 iterations at the
+/// latest, converged or not. Beside them the usual rows: each sample by itself, up to 100 iterations.
+const RELEASED: [(&str, &str); 2] =
+    [("subdeq-normalized-tanh-30", "subdeq-normalized-tanh"), ("subdeq-tanh-30", "subdeq-tanh")];
+
 /// The core of a row.
 pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
     use Activation::{LeakyRelu, Relu, Tanh};
+    if let Some((_, model)) = RELEASED.iter().find(|row| row.0 == name) {
+        let stopping = Stopping::release();
+        let architecture = Architecture::named(model, layout).map_err(Failure::usage)?.renamed(name);
+        let solver = Anderson::default().into();
+        let adjoint = Some(Adjoint::Implicit { solver, stopping });
+        return Ok(Core::Equilibrium { architecture, solver: Some(solver), stopping, adjoint });
+    }
     let (base, architecture): (&str, subdeq::Result<Architecture>) = match name {
         "split-sign-tanh" => ("split-sign", SplitSign::new(Tanh, 1.603).try_into()),
         "monotone-m0.1" => ("monotone", Monotone::new(Relu).shifted(0.1).try_into()),
@@ -61,7 +73,10 @@ pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
 pub fn names(table: Table, column: Column) -> Vec<&'static str> {
     let printed = |rows: &'static [crate::paper::Published]| rows.iter().map(|row| row.model);
     match table {
-        Table::Three => printed(column.table3()).chain(SOUND.iter().map(|row| row.name)).collect(),
+        Table::Three => {
+            let released = RELEASED.iter().map(|row| row.0).filter(|_| column.convolutional());
+            printed(column.table3()).chain(released).chain(SOUND.iter().map(|row| row.name)).collect()
+        }
         Table::Five => printed(column.table3())
             .filter(|model| model.starts_with("subdeq"))
             .chain(printed(column.appendix()))
@@ -84,6 +99,9 @@ pub fn of_tables(tables: &[Table], column: Column) -> Vec<&'static str> {
 pub fn remark(name: &str) -> &'static str {
     match name {
         "subdeq-tanh" | "subdeq-normalized-tanh" => "signed W: the paper's theorem does not cover it",
+        "subdeq-normalized-tanh-30" | "subdeq-tanh-30" => {
+            "as released: at most 30 iterations, the batch stops as a whole"
+        }
         "subdeq-abs-normalized-tanh" => {
             "the release overwrites W by \\|W\\|, here W stays and \\|W\\| is used"
         }
