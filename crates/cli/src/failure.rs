@@ -10,6 +10,8 @@ pub enum Failure {
     Usage(String),
     /// Everything else, bad files above all: exit status 1.
     Other(String),
+    /// The user asked for an end: exit status 128 and the signal's number, as shells have it.
+    Stopped { signal: u8, sentence: String },
 }
 
 impl Failure {
@@ -28,6 +30,7 @@ impl Failure {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
             Failure::Other(_) => ExitCode::from(1),
+            Failure::Stopped { signal, .. } => ExitCode::from(128 + signal),
         }
     }
 }
@@ -35,7 +38,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Usage(sentence) | Failure::Other(sentence) => f.write_str(sentence),
+            Failure::Usage(sentence) | Failure::Other(sentence) | Failure::Stopped { sentence, .. } => {
+                f.write_str(sentence)
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ mod progress;
 mod recipe;
 mod report;
 mod statistics;
+mod stop;
 mod trained;
 mod weights;
 

@@ -1,6 +1,5 @@
 //! Progress of a training, for a terminal, for a log, or for nobody.
 
-use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -31,7 +30,7 @@ impl TrainingProgress {
     }
 
     /// To be called after every batch and epoch.
-    pub fn tell(&mut self, progress: &Progress<'_>) -> ControlFlow<()> {
+    pub fn tell(&mut self, progress: &Progress<'_>) {
         let (done, of) = progress.batches;
         // After an epoch `epoch` counts it already.
         let within = if progress.completed.is_some() { 0.0 } else { done as f64 / of.max(1) as f64 };
@@ -59,7 +58,6 @@ impl TrainingProgress {
                 left.map_or(String::new(), |left| format!(" {} left", in_words(left))),
             ));
         }
-        ControlFlow::Continue(())
     }
 
     /// Takes the bar away.

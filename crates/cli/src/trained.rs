@@ -25,7 +25,8 @@ pub fn load<D: Network<Elem = f32>>(
     let path = folder.model_path();
     if !path.exists() {
         return Err(Failure::other(format!(
-            "{} has no model.safetensors yet: finish the training with `subdeq train --resume --out {0}`",
+            "{} has no model.safetensors yet, which the end of its first epoch writes: go on with `subdeq train --resume \
+             --out {0}`",
             run.display()
         )));
     }

@@ -17,7 +17,7 @@ use crate::trained;
 
 /// Test a trained model: error, convergence, certificates.
 ///
-/// Writes evaluation.json into the run's folder if the data are the run's own.
+/// Writes evaluation.json into the run's folder if the data are the run's own and the folder can be written.
 #[derive(clap::Args)]
 pub struct Args {
     /// The folder of a run.
@@ -54,7 +54,10 @@ fn evaluate<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<Exit
     let mut evaluation = evaluate_in_full(&mut model, &note, &test, &plan).map_err(Failure::other)?;
     if own {
         let (folder, _) = RunFolder::open(&args.run).map_err(Failure::other)?;
-        folder.write_json(EVALUATION, &evaluation).map_err(Failure::other)?;
+        // The result is worth more than its file.
+        if let Err(why) = folder.write_json(EVALUATION, &evaluation) {
+            eprintln!("subdeq: {why}");
+        }
     } else if let Some(data) = &args.data {
         evaluation.data.clone_from(data);
     }

@@ -2,6 +2,7 @@
 
 mod graph;
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::progress::TrainingProgress;
 use crate::recipe::{self, Wishes};
 use crate::report;
 use crate::statistics::{deviation, mean};
+use crate::stop::Stop;
 
 /// Train a classifier around an equilibrium layer; without arguments, on digits that come with the program.
 ///
@@ -56,7 +58,7 @@ pub struct Args {
     /// The folder of the run; with --seeds, of one folder per seed [default: a new one under runs/].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Continue the run in --out; begin it if there is none.
+    /// Continue the run in --out; begin it if there is none. With --epochs it becomes longer or shorter.
     #[arg(long, requires = "out")]
     resume: bool,
     /// Repeat the run of a config.toml (only --out, --seed and --seeds can be given beside it).
@@ -108,6 +110,19 @@ pub enum Arch {
     Conv,
 }
 
+impl Arch {
+    fn name(self) -> &'static str {
+        match self {
+            Arch::Dense => "dense",
+            Arch::Conv => "conv",
+        }
+    }
+}
+
+fn shown<T: ToString>(value: Option<T>) -> Option<String> {
+    value.map(|value| value.to_string())
+}
+
 /// One run that ended.
 struct Finished {
     folder: PathBuf,
@@ -145,19 +160,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// The data and the config of the first seed.
 fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
     let data_dir = args.data_dir.path();
-    // A run that is continued without further options knows its own config.
-    let given = match (&args.config, &args.out) {
-        (Some(path), _) => Some(path.clone()),
-        (None, Some(out)) if args.resume && !args.chooses() => {
-            let seed = args.seed.unwrap_or(0);
-            let folder = if args.seeds.is_some() { out.join(format!("seed-{seed}")) } else { out.clone() };
-            Some(folder.join("config.toml")).filter(|path| path.exists())
-        }
-        _ => None,
-    };
-    if let Some(path) = given {
+    if let Some(path) = args.stored_config() {
         let mut config = RunFolder::read_config(&path).map_err(Failure::other)?;
         config.seed = args.seed.unwrap_or(config.seed);
+        if args.resume {
+            args.agree_with(&config, &path)?;
+        }
+        config.epochs = args.epochs.unwrap_or(config.epochs);
         return Ok((dataset::reload(&config.data, data_dir)?, config));
     }
     let name = args.data.as_deref().unwrap_or("digits");
@@ -178,13 +187,50 @@ fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
 }
 
 impl Args {
-    /// Whether anything is asked for that a config decides.
-    fn chooses(&self) -> bool {
-        let Wishes { model, hidden, pool, epochs, batch, rate, weight_decay, warm_start } = self.wishes();
-        let whole = [hidden, pool, epochs, batch].iter().any(Option::is_some);
-        let real = [rate, weight_decay].iter().any(Option::is_some);
-        let data = self.data.is_some() || self.split.is_some() || self.split_seed.is_some();
-        whole || real || data || model.is_some() || warm_start || self.arch.is_some()
+    /// The config that is repeated (--config) or continued (--resume), if there is one.
+    fn stored_config(&self) -> Option<PathBuf> {
+        match (&self.config, &self.out) {
+            (Some(path), _) => Some(path.clone()),
+            (None, Some(out)) if self.resume => {
+                let seed = self.seed.unwrap_or(0);
+                let folder =
+                    if self.seeds.is_some() { out.join(format!("seed-{seed}")) } else { out.clone() };
+                Some(folder.join("config.toml")).filter(|path| path.exists())
+            }
+            _ => None,
+        }
+    }
+
+    /// Refuses options that contradict the run that is to be continued. Epochs may change.
+    fn agree_with(&self, stored: &TrainConfig, path: &Path) -> Result<(), Failure> {
+        let TrainConfig { data, model, .. } = stored;
+        let layout = if model.pool.is_some() { "conv" } else { "dense" };
+        let asked = [
+            ("--data", self.data.clone(), data.name.clone()),
+            ("--split", self.split.clone(), data.split.to_string()),
+            ("--split-seed", shown(self.split_seed), data.split_seed.to_string()),
+            ("--arch", self.arch.map(|arch| arch.name().to_owned()), layout.to_owned()),
+            ("--model", self.model.clone(), model.core.name().to_owned()),
+            ("--channels", shown(self.channels), model.hidden.to_string()),
+            ("--pool", shown(self.pool), model.pool.map_or("nothing".to_owned(), |pool| pool.to_string())),
+            ("--batch", shown(self.batch), stored.batch.to_string()),
+            ("--lr", shown(self.lr), stored.rate.start.to_string()),
+            ("--weight-decay", shown(self.weight_decay), stored.weight_decay.to_string()),
+            ("--warm-start", self.warm_start.then(|| "true".to_owned()), stored.warm_start.to_string()),
+        ];
+        let differs = |(option, asked, stored): &(&str, Option<String>, String)| {
+            let asked = asked.as_ref().filter(|asked| *asked != stored)?;
+            Some(format!("{option} {asked} where it has {stored}"))
+        };
+        let differences: Vec<String> = asked.iter().filter_map(differs).collect();
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{} was begun otherwise ({}): leave these options out to continue it, or choose another --out",
+            path.parent().unwrap_or(path).display(),
+            differences.join(", ")
+        )))
     }
 
     fn wishes(&self) -> Wishes {
@@ -221,14 +267,24 @@ fn open(args: &Args, path: &Path, config: TrainConfig) -> Result<(RunFolder, Tra
         return Ok((RunFolder::create(path, &config).map_err(Failure::other)?, config));
     }
     let (run, stored) = RunFolder::open(path).map_err(Failure::other)?;
-    if stored != config {
-        return Err(Failure::usage(format!(
-            "{} was begun with another config ({}): leave the options out to continue it, or choose another --out",
-            path.display(),
-            differences(&json!(stored), &json!(config))
-        )));
+    if stored == config {
+        return Ok((run, stored));
     }
-    Ok((run, stored))
+    if (TrainConfig { epochs: config.epochs, ..stored.clone() }) == config {
+        let done = run.change_epochs(&config).map_err(Failure::other)?;
+        eprintln!(
+            "{} epochs instead of {}: from epoch {} on the learning rate follows the cosine of {0}",
+            config.epochs,
+            stored.epochs,
+            done + 1
+        );
+        return Ok((run, config));
+    }
+    Err(Failure::usage(format!(
+        "{} was begun with another config ({}): leave the options out to continue it, or choose another --out",
+        path.display(),
+        differences(&json!(stored), &json!(config))
+    )))
 }
 
 /// The fields in which two configs differ.
@@ -253,10 +309,11 @@ fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<String>) {
 
 fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Result<Finished, Failure> {
     let telling = args.output.progress();
-    if telling != Telling::Nothing {
-        introduce(data, &config, run.path());
-    }
     let device = args.compute.device()?;
+    if telling != Telling::Nothing {
+        introduce(data, &config, run.path(), &device.name());
+        tell_position(&run)?;
+    }
     let options = RunOptions {
         evaluation: EvaluationOptions {
             certify: args.certify,
@@ -266,16 +323,35 @@ fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Re
         checkpoint_every: Duration::from_secs(args.checkpoint_seconds),
     };
     let mut progress = TrainingProgress::new(telling, config.epochs);
-    let tell = &mut |step: subdeq::train::Progress<'_>| progress.tell(&step);
+    let stop = Stop::listen()?;
+    let tell = &mut |step: subdeq::train::Progress<'_>| {
+        progress.tell(&step);
+        if step.epoch == config.epochs {
+            // What is left, certificate and test, ends at once if asked to: all of it can be made again.
+            stop.finish();
+        }
+        if stop.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
     let ended = on_device!(device, |device| train_run(&device, &run, &config, &data.parts, &options, tell));
+    stop.finish();
     progress.finish();
-    let evaluation = ended
-        .map_err(Failure::other)?
-        .ok_or_else(|| Failure::other(format!("{} was stopped", run.path().display())))?;
+    let evaluation = ended.map_err(Failure::other)?.ok_or_else(|| {
+        stop.failure(format!("stopped; go on with `subdeq train --resume --out {}`", run.path().display()))
+    })?;
     Ok(Finished { folder: run.path().to_owned(), config, evaluation })
 }
 
-fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path) {
+/// Where a run that was begun before goes on.
+fn tell_position(run: &RunFolder) -> Result<(), Failure> {
+    if let Some(at) = run.position().map_err(Failure::other)? {
+        let batches =
+            if at.batches > 0 { format!(" and {} batches of the next", at.batches) } else { String::new() };
+        eprintln!("goes on after {} epochs{batches}", at.epoch);
+    }
+    Ok(())
+}
+
+fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path, device: &str) {
     let [channels, height, width] = data.shape;
     let colour = if channels == 1 { "" } else { " in colour" };
     let model = &config.model;
@@ -298,6 +374,7 @@ fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path) {
         _ => String::new(),
     };
     eprintln!("{}: {size}{solver}; seed {}; {}", model.core.name(), config.seed, folder.display());
+    eprintln!("on {device}");
 }
 
 fn tell_results(args: &Args, finished: &[Finished], page: &Path) {

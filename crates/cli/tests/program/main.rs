@@ -9,4 +9,5 @@ mod lying;
 mod report;
 mod reproduce;
 mod solve;
+mod stopped;
 mod train;

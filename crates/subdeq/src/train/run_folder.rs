@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::regular_file::read_regular_text;
-use super::{EpochMetrics, TensorFile, TrainConfig, read_regular_file, replace_file};
+use super::{Checkpoint, EpochMetrics, TensorFile, TrainConfig, read_regular_file, replace_file};
 use crate::{Error, Result};
 
 /// A config of more bytes is not one.
@@ -36,10 +36,9 @@ impl RunFolder {
     /// A folder that holds another run already, or cannot be written.
     pub fn create(path: &Path, config: &impl Serialize) -> Result<Self> {
         let run = Self { path: path.to_owned() };
-        let unwritable = |why: &dyn std::fmt::Display| {
+        fs::create_dir_all(path).map_err(|why| {
             Error::Invalid(format!("the run folder {} cannot be written: {why}", path.display()))
-        };
-        fs::create_dir_all(path).map_err(|why| unwritable(&why))?;
+        })?;
         let _claim = run.claim()?;
         if run.config_path().exists() {
             return Err(Error::Invalid(format!(
@@ -47,9 +46,7 @@ impl RunFolder {
                 path.display()
             )));
         }
-        let text = toml::to_string_pretty(config).map_err(|why| unwritable(&why))?;
-        replace_file(&run.config_path(), |out| out.write_all(text.as_bytes()))
-            .map_err(|why| unwritable(&why))?;
+        run.write_config(config)?;
         Ok(run)
     }
 
@@ -71,6 +68,40 @@ impl RunFolder {
         let run = Self { path: path.to_owned() };
         let config = read_toml(&run.config_path())?;
         Ok((run, config))
+    }
+
+    /// The same run with another number of epochs; says how many are done.
+    ///
+    /// # Errors
+    /// Fewer than are done, a folder that cannot be written or that another process trains in.
+    pub fn change_epochs(&self, config: &TrainConfig) -> Result<usize> {
+        let _claim = self.claim()?;
+        let done = self.position()?.map_or(0, |at| at.epoch + usize::from(at.batches > 0));
+        if config.epochs < done {
+            return Err(Error::Invalid(format!(
+                "{} has begun epoch {done}: it cannot become shorter than that",
+                self.path.display()
+            )));
+        }
+        self.write_config(config)?;
+        Ok(done)
+    }
+
+    /// Where the checkpoint stands, if one was written yet.
+    ///
+    /// # Errors
+    /// One that is damaged.
+    pub fn position(&self) -> Result<Option<Checkpoint>> {
+        Ok(self.read_checkpoint::<Checkpoint>()?.map(|file| file.note))
+    }
+
+    fn write_config(&self, config: &impl Serialize) -> Result<()> {
+        let unwritable = |why: &dyn std::fmt::Display| {
+            Error::Invalid(format!("the run folder {} cannot be written: {why}", self.path.display()))
+        };
+        let text = toml::to_string_pretty(config).map_err(|why| unwritable(&why))?;
+        replace_file(&self.config_path(), |out| out.write_all(text.as_bytes()))
+            .map_err(|why| unwritable(&why))
     }
 
     /// A config from a file.

@@ -12,7 +12,8 @@ use subdeq_engine::network::Adam;
 use subdeq_engine::{Images, MIRRORED, Network, Picks, Summary};
 
 use super::{
-    Checkpoint, RunFolder, RunOptions, TensorFile, TrainConfig, check_arrays, model_arrays, state_arrays,
+    Checkpoint, ModelNote, RunFolder, RunOptions, TensorFile, TrainConfig, check_arrays, model_arrays,
+    state_arrays,
 };
 use crate::model::{Batch, Classifier};
 use crate::{Error, Result};
@@ -379,6 +380,7 @@ impl<D: Network<Elem = f32>> Trainer<D> {
         if self.at.best.is_none_or(|(error, _)| metrics.validation_error < error) {
             self.at.best = Some((metrics.validation_error, metrics.epoch));
             self.best = selected(self.model.state()?);
+            self.write_model()?;
         }
         self.folder.append_metrics(&metrics)?;
         self.at.epoch += 1;
@@ -414,6 +416,14 @@ impl<D: Network<Elem = f32>> Trainer<D> {
         }
         tensors.sort_by(|a, b| a.0.cmp(&b.0));
         self.folder.write_checkpoint(&TensorFile { note: self.at.clone(), tensors })
+    }
+
+    /// Writes the selected parameters, so that they can be used while the training goes on; what is proved about them is
+    /// computed by whoever reads them.
+    fn write_model(&self) -> Result<()> {
+        let Some((error, epoch)) = self.at.best else { return Ok(()) };
+        let note = ModelNote { config: self.config.clone(), selected: (epoch, error), certificate: None };
+        TensorFile { note, tensors: self.best.clone() }.write(&self.folder.model_path())
     }
 
     /// The error with the place where it happened and what to try.

@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::graph::{self, Graph, GraphData, GraphRunConfig, Kind};
 use crate::options::Telling;
 use crate::statistics::{deviation, mean};
+use crate::stop::Stop;
 
 /// What only graphs have.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -218,10 +219,16 @@ fn train(args: &Args, graph: &Graph, path: &Path, config: GraphRunConfig) -> Res
     let training = GraphConfig { threads: args.compute.count(), ..config.training.clone() };
     let mut progress = Progress::new(telling, training.epochs);
     let every = Duration::from_secs(args.checkpoint_seconds);
-    let classifier =
-        train_graph_run(&folder, &graph.problem, &split, &training, every, &mut |epoch| progress.tell(epoch))
-            .map_err(Failure::other)?
-            .ok_or_else(|| Failure::other(format!("{} was stopped", path.display())))?;
+    let stop = Stop::listen()?;
+    let tell = &mut |epoch: &EpochMetrics| {
+        progress.tell(epoch);
+        if stop.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let ended = train_graph_run(&folder, &graph.problem, &split, &training, every, tell);
+    stop.finish();
+    let classifier = ended.map_err(Failure::other)?.ok_or_else(|| {
+        stop.failure(format!("stopped; go on with `subdeq train --resume --out {}`", path.display()))
+    })?;
     let evaluation = graph::evaluate(&folder, &config.data, (graph, &split), &classifier, training.threads)?;
     Ok(Finished { folder: path.to_owned(), config, evaluation })
 }
@@ -275,7 +282,7 @@ impl Progress {
         Progress { telling, epochs, every: (epochs / 20).max(1) }
     }
 
-    fn tell(&mut self, epoch: &EpochMetrics) -> ControlFlow<()> {
+    fn tell(&mut self, epoch: &EpochMetrics) {
         if self.telling != Telling::Nothing && epoch.epoch.is_multiple_of(self.every) {
             eprintln!(
                 "epoch {} of {}: loss {:.4}, validation accuracy {:.2} %, iterations {} + {}, {:.1} ms a step",
@@ -288,7 +295,6 @@ impl Progress {
                 1e3 * epoch.seconds
             );
         }
-        ControlFlow::Continue(())
     }
 }
 

@@ -19,6 +19,7 @@ use crate::device::{AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
 use crate::paper::Column;
 use crate::recipe::{self, Wishes};
+use crate::stop::Stop;
 use ledger::{Entry, Ledger, Machine};
 
 /// Test inputs that are certified one by one.
@@ -175,15 +176,21 @@ fn run_column(
     let device = AnyDevice::new(options.device, options.threads)?.name();
     let machine = Machine::here(device, options.threads, jobs);
     let (next, ledger, failures) = (AtomicUsize::new(0), Mutex::new(ledger), Mutex::new(Vec::new()));
+    let stop = Stop::listen()?;
     let work = || {
         while let Some(task) = open.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let made = make(task, &data, options, machine.clone()).and_then(|entry| {
+            if stop.asked() {
+                return;
+            }
+            let made = make(task, &data, options, machine.clone(), &stop).and_then(|entry| {
                 let line = told_entry(column, &entry);
                 ledger.lock().unwrap_or_else(PoisonError::into_inner).add(entry)?;
                 eprintln!("{line}");
                 Ok(())
             });
-            if let Err(why) = made {
+            if let Err(why) = made
+                && !stop.asked()
+            {
                 let sentence = format!("{} {} seed {}: {why}", column.name(), task.row, task.config.seed);
                 eprintln!("{sentence}");
                 failures.lock().unwrap_or_else(PoisonError::into_inner).push(sentence);
@@ -195,6 +202,10 @@ fn run_column(
             scope.spawn(work);
         }
     });
+    stop.finish();
+    if stop.asked() {
+        return Err(stop.failure("stopped; the same command goes on with the runs that were begun".into()));
+    }
     let ledger = ledger.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok((tasks, ledger, failures.into_inner().unwrap_or_else(PoisonError::into_inner)))
 }
@@ -229,7 +240,13 @@ fn made<'a>(row: &str, tasks: &[Task], ledger: &'a Ledger) -> Vec<&'a Entry> {
 }
 
 /// Makes a run, from its checkpoint if it was begun.
-fn make(task: &Task, data: &Dataset, options: &Options<'_>, machine: Machine) -> Result<Entry, Failure> {
+fn make(
+    task: &Task,
+    data: &Dataset,
+    options: &Options<'_>,
+    machine: Machine,
+    stop: &Stop,
+) -> Result<Entry, Failure> {
     let folder = if task.folder.join("config.toml").exists() {
         let (folder, stored) = RunFolder::open(&task.folder).map_err(Failure::other)?;
         if stored != task.config {
@@ -245,7 +262,9 @@ fn make(task: &Task, data: &Dataset, options: &Options<'_>, machine: Machine) ->
     let threads = options.threads;
     let device = AnyDevice::new(options.device, threads)?;
     let plan = EvaluationOptions { certify: CERTIFIED, threads, ..EvaluationOptions::default() };
-    let on = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
+    let on = &mut |_: subdeq::train::Progress<'_>| {
+        if stop.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
     let run = RunOptions { evaluation: plan, ..RunOptions::default() };
     let trained =
         on_device!(device, |device| train_run(&device, &folder, &task.config, &data.parts, &run, on));
