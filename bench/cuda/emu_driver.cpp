@@ -96,6 +96,10 @@ static void __syncthreads() { emu::barrier(); }
 static int __syncthreads_or(int p) { emu::any |= p != 0; emu::barrier(); return emu::were_any; }
 static int __syncthreads_and(int p) { emu::all &= p != 0; emu::barrier(); return emu::were_all; }
 static unsigned atomicSub(unsigned* at, unsigned x) { unsigned old = *at; *at = old - x; return old; }
+static unsigned atomicAdd(unsigned* at, unsigned x) { unsigned old = *at; *at = old + x; return old; }
+static unsigned atomicOr(unsigned* at, unsigned x) { unsigned old = *at; *at = old | x; return old; }
+static unsigned atomicExch(unsigned* at, unsigned x) { unsigned old = *at; *at = x; return old; }
+static void __threadfence() {}
 static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 
 #include KERNELS
