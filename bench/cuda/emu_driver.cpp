@@ -1,7 +1,8 @@
 // A CUDA driver without a GPU: libcuda.so for tests of the engine's `Cuda` device on machines that have none (emu_driver.sh).
 // Kernels are the engine's own sources, compiled for the host. Every thread of a block is a fiber that runs to its next barrier; blocks
 // run one after the other. EMU_REVERSE=1 runs the threads of a block, and the blocks, the other way round: what needs a barrier
-// that is not there then gives other numbers. New memory is NaN, and writes beyond an allocation are found when it is freed.
+// that is not there then gives other numbers. EMU_TRACE=1 tells every call that puts something on the stream, one per line, on stderr:
+// kernels with their blocks, allocations and copies with their bytes. New memory is NaN, and writes beyond an allocation are found when it is freed.
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -95,6 +96,10 @@ static void __syncthreads() { emu::barrier(); }
 static int __syncthreads_or(int p) { emu::any |= p != 0; emu::barrier(); return emu::were_any; }
 static int __syncthreads_and(int p) { emu::all &= p != 0; emu::barrier(); return emu::were_all; }
 static unsigned atomicSub(unsigned* at, unsigned x) { unsigned old = *at; *at = old - x; return old; }
+static unsigned atomicAdd(unsigned* at, unsigned x) { unsigned old = *at; *at = old + x; return old; }
+static unsigned atomicOr(unsigned* at, unsigned x) { unsigned old = *at; *at = old | x; return old; }
+static unsigned atomicExch(unsigned* at, unsigned x) { unsigned old = *at; *at = x; return old; }
+static void __threadfence() {}
 static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 
 #include KERNELS
@@ -105,6 +110,7 @@ typedef void* Handle;
 static std::mutex one_at_a_time;
 static std::map<CUdeviceptr, size_t> allocations;
 static const size_t GUARD = 4096;
+static size_t bytes_now = 0, most_bytes = 0;
 
 static std::map<std::string, void (*)(void**)>& kernels() {
     static std::map<std::string, void (*)(void**)> table = {
@@ -122,6 +128,15 @@ static void check_range(CUdeviceptr p, size_t bytes, const char* what) {
     abort();
 }
 
+// Kernels by what the program was given for them.
+static std::map<void*, std::string> names;
+
+// One line of EMU_TRACE.
+static void trace(const char* what, size_t x, size_t y = 1, size_t z = 1) {
+    static const bool on = getenv("EMU_TRACE") != nullptr;
+    if (on) fprintf(stderr, "emu %s %zu %zu %zu\n", what, x, y, z);
+}
+
 extern "C" {
 CUresult cuInit(unsigned) { return 0; }
 CUresult cuDriverGetVersion(int* version) { *version = 13000; return 0; }
@@ -137,6 +152,11 @@ CUresult cuStreamCreate(Handle* stream, unsigned) { *stream = (Handle)2; return 
 CUresult cuStreamSynchronize(Handle) { return 0; }
 CUresult cuStreamDestroy_v2(Handle) { return 0; }
 CUresult cuDeviceGetDefaultMemPool(Handle* pool, int) { *pool = (Handle)3; return 0; }
+CUresult cuMemPoolGetAttribute(Handle, int, void* value) { *(uint64_t*)value = most_bytes; return 0; }
+CUresult cuEventCreate(Handle* event, unsigned) { *event = (Handle)5; return 0; }
+CUresult cuEventRecord(Handle, Handle) { return 0; }
+CUresult cuEventSynchronize(Handle) { return 0; }
+CUresult cuEventDestroy_v2(Handle) { return 0; }
 CUresult cuMemPoolSetAttribute(Handle, int, void*) { return 0; }
 CUresult cuMemAllocAsync(CUdeviceptr* p, size_t bytes, Handle) {
     std::lock_guard<std::mutex> lock(one_at_a_time);
@@ -147,6 +167,9 @@ CUresult cuMemAllocAsync(CUdeviceptr* p, size_t bytes, Handle) {
     memset(memory + GUARD + bytes, 0xab, GUARD);
     *p = (CUdeviceptr)(memory + GUARD);
     allocations[*p] = bytes;
+    bytes_now += bytes;
+    if (bytes_now > most_bytes) most_bytes = bytes_now;
+    trace("allocate", bytes);
     return 0;
 }
 CUresult cuMemFreeAsync(CUdeviceptr p, Handle) {
@@ -159,29 +182,34 @@ CUresult cuMemFreeAsync(CUdeviceptr p, Handle) {
             abort();
         }
     free((char*)p - GUARD);
+    bytes_now -= it->second;
     allocations.erase(it);
     return 0;
 }
 CUresult cuMemsetD8Async(CUdeviceptr p, unsigned char value, size_t n, Handle) {
     std::lock_guard<std::mutex> lock(one_at_a_time);
+    trace("memset", n);
     check_range(p, n, "memset");
     memset((void*)p, value, n);
     return 0;
 }
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t n, Handle) {
     std::lock_guard<std::mutex> lock(one_at_a_time);
+    trace("write", n);
     check_range(to, n, "copy");
     memcpy((void*)to, from, n);
     return 0;
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t n, Handle) {
     std::lock_guard<std::mutex> lock(one_at_a_time);
+    trace("read", n);
     check_range(from, n, "copy");
     memcpy(to, (void*)from, n);
     return 0;
 }
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, Handle) {
     std::lock_guard<std::mutex> lock(one_at_a_time);
+    trace("copy", n);
     check_range(from, n, "copy");
     check_range(to, n, "copy");
     memcpy((void*)to, (void*)from, n);
@@ -192,12 +220,14 @@ CUresult cuModuleGetFunction(Handle* function, Handle, const char* name) {
     auto it = kernels().find(name);
     if (it == kernels().end()) return 500;
     *function = (Handle)it->second;
+    names[*function] = name;
     return 0;
 }
 CUresult cuLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, Handle,
                         void** params, void**) {
     std::lock_guard<std::mutex> lock(one_at_a_time);
     if (by * bz != 1 || bx > emu::THREADS_MOST || !gx || !gy || !gz || gy > 65535 || gz > 65535) return 1;
+    trace(names[function].c_str(), gx, gy, gz);
     emu::body = (void (*)(void**))function;
     emu::params = params;
     gridDim = {gx, gy, gz};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use subdeq_map::Parametrisation;
 
-use crate::network::{Adam, ConvShape, Csr, LinearShape, NormPoolShape, NormState, Rows};
+use crate::network::{Adam, ConvShape, Csr, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use crate::{
     Activation, CustomMap, CustomMaps, DataSets, Device, EncoderShape, EngineError, Equilibria, GraphDropout,
     GraphSpec, Graphs, Images, Integrate, LabelledNodes, Layers, Map, NodeArray, OdeReport, OdeTolerance,
@@ -271,37 +271,41 @@ impl<D: Spectra> Spectra for Checking<D> {
 
 impl<D: Layers> Layers for Checking<D> {
     watched! {
-        call: fn linear(&self, shape: LinearShape, x: &D::Array, w: &D::Array, b: &D::Array, y: &mut D::Array) -> Result<()>;
-        call: fn linear_backward(
-            &self, shape: LinearShape, x: &D::Array, w: &D::Array, gy: &D::Array, gx: Option<&mut D::Array>,
-            gw: &mut D::Array, gb: &mut D::Array,
+        call: fn linear(
+            &self, shape: LinearShape, x: &D::Array, w: &D::Array, b: &D::Array, rectified: bool, y: &mut D::Array,
         ) -> Result<()>;
-        call: fn convolution(&self, shape: ConvShape, x: &D::Array, w: &D::Array, b: &D::Array, y: &mut D::Array) -> Result<()>;
+        call: fn linear_backward(
+            &self, shape: LinearShape, x: &D::Array, w: &D::Array, rectified: Option<&D::Array>, gy: &mut D::Array,
+            gx: Option<&mut D::Array>, gw: &mut D::Array, gb: &mut D::Array,
+        ) -> Result<()>;
+        call: fn convolution(
+            &self, shape: ConvShape, x: &D::Array, w: &D::Array, b: &D::Array, rectified: bool, y: &mut D::Array,
+        ) -> Result<()>;
         call: fn convolution_backward(
-            &self, shape: ConvShape, x: &D::Array, w: &D::Array, gy: &D::Array, gx: Option<&mut D::Array>,
-            gw: &mut D::Array, gb: &mut D::Array,
+            &self, shape: ConvShape, x: &D::Array, w: &D::Array, rectified: Option<&D::Array>, gy: &mut D::Array,
+            gx: Option<&mut D::Array>, gw: &mut D::Array, gb: &mut D::Array,
         ) -> Result<()>;
         call: fn relu(&self, len: usize, x: &mut D::Array) -> Result<()>;
         call: fn relu_backward(&self, len: usize, y: &D::Array, g: &mut D::Array) -> Result<()>;
         call: fn tanh(&self, len: usize, x: &mut D::Array) -> Result<()>;
         call: fn tanh_backward(&self, len: usize, y: &D::Array, g: &mut D::Array) -> Result<()>;
         call: fn norm_pool_train(
-            &self, shape: NormPoolShape, x: &D::Array, state: &mut NormState<D::Array>, y: &mut D::Array,
+            &self, shape: NormPoolShape, x: &D::Array, scaling: Scaling<&D::Array>, state: &mut NormState<D::Array>,
+            y: &mut D::Array,
         ) -> Result<()>;
         call: fn norm_pool_eval(
-            &self, shape: NormPoolShape, x: &D::Array, state: &NormState<D::Array>, y: &mut D::Array,
+            &self, shape: NormPoolShape, x: &D::Array, scaling: Scaling<&D::Array>, state: &NormState<D::Array>,
+            y: &mut D::Array,
         ) -> Result<()>;
         call: fn norm_pool_backward(
-            &self, shape: NormPoolShape, x: &D::Array, state: &NormState<D::Array>, gy: &D::Array, gx: &mut D::Array,
-            gscale: &mut D::Array, goffset: &mut D::Array,
+            &self, shape: NormPoolShape, x: &D::Array, scale: &D::Array, state: &NormState<D::Array>, gy: &D::Array,
+            gx: &mut D::Array, gradients: Scaling<&mut D::Array>,
         ) -> Result<()>;
         call: fn cross_entropy(
             &self, batch: usize, classes: usize, logits: &D::Array, labels: &D::Integers, gradient: &mut D::Array,
             tally: &mut D::Tally,
         ) -> Result<()>;
-        call: fn adam(
-            &self, adam: &Adam, parameter: &mut D::Array, gradient: &D::Array, mean: &mut D::Array, square: &mut D::Array,
-        ) -> Result<()>;
+        call: fn adam(&self, adam: &Adam, updates: &mut [Update<'_, D::Array>]) -> Result<()>;
         call: fn axpy(&self, len: usize, a: f64, x: &D::Array, y: &mut D::Array) -> Result<()>;
         call: fn add_to_rows(&self, rows: usize, cols: usize, b: &D::Array, x: &mut D::Array) -> Result<()>;
         call: fn sum_rows(&self, rows: usize, cols: usize, x: &D::Array, sums: &mut D::Array) -> Result<()>;

@@ -85,13 +85,18 @@ impl NormPoolShape {
     }
 }
 
-/// What batch norm learns and remembers; one number per channel unless it says otherwise.
+/// What batch norm learns, or the gradients for it: one number per channel.
+#[derive(Clone, Copy, Debug)]
+pub struct Scaling<A> {
+    /// What normalised values are multiplied by.
+    pub scale: A,
+    /// What is added then.
+    pub offset: A,
+}
+
+/// What batch norm remembers; one number per channel unless it says otherwise.
 #[derive(Clone, Debug)]
 pub struct NormState<A> {
-    /// Learned scale.
-    pub scale: A,
-    /// Learned offset.
-    pub offset: A,
     /// Running mean, for evaluation.
     pub running_mean: A,
     /// Running (unbiased) variance, for evaluation.
@@ -124,6 +129,19 @@ pub struct Adam {
     pub l2: f64,
     /// Which update this is, from 1.
     pub step: u64,
+}
+
+/// A parameter that is to be updated, with its gradient and Adam's moments.
+#[derive(Debug)]
+pub struct Update<'a, A> {
+    /// The parameter.
+    pub parameter: &'a mut A,
+    /// Its gradient.
+    pub gradient: &'a A,
+    /// Mean of past gradients.
+    pub mean: &'a mut A,
+    /// Mean of their squares.
+    pub square: &'a mut A,
 }
 
 impl Adam {

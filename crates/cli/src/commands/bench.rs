@@ -12,8 +12,9 @@ use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use subdeq::map::Architecture;
-use subdeq::model::{BatchReport, Classifier, ClassifierSpec, Core};
+use subdeq::model::{Batch, BatchReport, Classifier, ClassifierSpec, Core};
 use subdeq::subdeq_engine::network::Adam;
+use subdeq::subdeq_engine::{Images, Picks};
 use subdeq::train::check_model;
 use subdeq::{Adjoint, Anderson, Init, Layout, Network, PeacemanRachford, Picard, Solver, Stopping};
 
@@ -24,10 +25,15 @@ use crate::failure::Failure;
 const WARM_UP: usize = 3;
 /// A median of more says nothing new.
 const MAX_REPEATS: usize = 1_000_000;
+/// Readings if nothing is said: many where one is short (in seconds), fewer where it is long.
+const READINGS: [usize; 2] = [50, 20];
+const SHORT: f64 = 0.1;
 
 /// Time a training step and an evaluation; one JSON line per case.
 ///
-/// Random images, tolerance 1e-3 and at most 30 iterations forward and backward, as the PyTorch peer has it; medians.
+/// Random images, tolerance 1e-3 and at most 30 iterations forward and backward, as the PyTorch peer has it; medians. Images
+/// and labels are on the device, as in a training; a reading is of as many steps as a training makes between two looks at
+/// the device (one on the CPU), divided by their number.
 #[derive(clap::Args)]
 pub struct Args {
     /// Which shapes; without it all cases with images, one after the other. graph-dblp reads the DBLP graph; machine
@@ -47,9 +53,9 @@ pub struct Args {
     /// Samples in a batch [default: the case's].
     #[arg(long)]
     batch: Option<usize>,
-    /// Timed repeats.
-    #[arg(long, default_value_t = 20)]
-    repeats: usize,
+    /// Readings [default: 50, or 20 where one takes more than 0.1 s].
+    #[arg(long)]
+    repeats: Option<usize>,
     /// Threads; 0 means all.
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -113,11 +119,11 @@ impl CaseName {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if args.repeats == 0 || args.batch == Some(0) {
+    if args.repeats == Some(0) || args.batch == Some(0) {
         return Err(Failure::usage("--repeats and --batch must be at least 1"));
     }
-    if args.repeats > MAX_REPEATS {
-        return Err(Failure::usage(format!("--repeats {} has no end: at most {MAX_REPEATS}", args.repeats)));
+    if let Some(repeats) = args.repeats.filter(|&repeats| repeats > MAX_REPEATS) {
+        return Err(Failure::usage(format!("--repeats {repeats} has no end: at most {MAX_REPEATS}")));
     }
     let cases = args.case.map_or(CaseName::ALL.to_vec(), |case| vec![case]);
     for case in cases {
@@ -153,38 +159,68 @@ fn measure_on<D: Network<Elem = f32>>(
         init: Init::Release,
     };
     check_model(&spec, batch).map_err(Failure::usage)?;
-    let mut model = Classifier::new(device, spec, &mut rng).map_err(Failure::usage)?;
-    let x = normal(batch * model.input_len(), &mut rng);
-    let labels: Vec<u32> = (0..batch).map(|_| rng.next_u32() % case.classes as u32).collect();
-    let mut train = Vec::with_capacity(args.repeats);
-    let mut trained = BatchReport::default();
-    for step in 0..WARM_UP + args.repeats {
-        let clock = Instant::now();
-        trained =
-            model.train_step(&x, &labels, &Adam::new(1e-3, 1e-5, step as u64 + 1)).map_err(Failure::other)?;
-        if step >= WARM_UP {
-            train.push(clock.elapsed().as_secs_f64());
+    let mut model = Classifier::new(device.clone(), spec, &mut rng).map_err(Failure::usage)?;
+    let images = random_images(case, batch, &mut rng)?;
+    let images = device.images(&images, case.classes).map_err(Failure::other)?;
+    let all: Vec<u32> = (0..batch as u32).collect();
+    let list = device.integers(&all).map_err(Failure::other)?;
+    let picks = Picks { list: &list, range: 0..batch };
+    let steps = device.steps_per_summary();
+    let (mut number, mut trained) = (0, BatchReport::default());
+    let train_ms = median_reading(args, steps, |steps| {
+        for _ in 0..steps {
+            number += 1;
+            let batch = Batch { images: &images, picks: picks.clone(), states: None };
+            model.step(batch, &Adam::new(1e-3, 1e-5, number))?;
         }
-    }
-    let mut eval = Vec::with_capacity(args.repeats);
-    for _ in 0..args.repeats {
-        let clock = Instant::now();
-        model.evaluate(&x, &labels).map_err(Failure::other)?;
-        eval.push(clock.elapsed().as_secs_f64());
-    }
-    Ok(json!({
+        trained = model.finish()?.into();
+        Ok(())
+    })?;
+    let eval_ms = median_reading(args, steps, |steps| {
+        for _ in 0..steps {
+            model.evaluate_batch(&images, picks.clone())?;
+        }
+        model.finish_evaluation().map(|_| ())
+    })?;
+    let gpu_peak_mib = device.peak_memory().map_err(Failure::other)?.map(|bytes| bytes >> 20);
+    let mut line = json!({
         "case": case.name,
         "variant": "subdeq",
         "model": args.image_model(),
         "device": name,
         "batch": batch,
-        "train_ms": median_ms(&mut train),
-        "eval_ms": median_ms(&mut eval),
+        "train_ms": train_ms,
+        "eval_ms": eval_ms,
         "forward_iters": trained.forward_iterations,
         "backward_iters": trained.backward_iterations,
         "converged": trained.converged as f64 / trained.samples as f64,
-        "peak_mib": peak_mib(),
-    }))
+        "peak_mib": gpu_peak_mib.or_else(peak_mib),
+    });
+    if let Some(mib) = gpu_peak_mib {
+        line["gpu_peak_mib"] = mib.into();
+    }
+    Ok(line)
+}
+
+/// The median of the readings of some work, in milliseconds per step; `work(n)` makes n steps and waits for them.
+fn median_reading(
+    args: &Args,
+    steps: usize,
+    mut work: impl FnMut(usize) -> subdeq::Result<()>,
+) -> Result<f64, Failure> {
+    work(WARM_UP).map_err(Failure::other)?;
+    let mut reading = || {
+        let clock = Instant::now();
+        work(steps).map_err(Failure::other)?;
+        Ok(clock.elapsed().as_secs_f64())
+    };
+    let first: f64 = reading()?;
+    let count = args.repeats.unwrap_or(READINGS[usize::from(first > SHORT)]);
+    let mut seconds = vec![first];
+    for _ in 1..count {
+        seconds.push(reading()?);
+    }
+    Ok(median_ms(&mut seconds) / steps as f64)
 }
 
 /// What the machine can do at best.
@@ -219,12 +255,18 @@ fn core(args: &Args, case: &Case) -> Result<Core, Failure> {
     Ok(Core::Equilibrium { architecture, solver: Some(solver), stopping, adjoint })
 }
 
-/// Standard normal numbers (Box and Muller).
-fn normal(len: usize, rng: &mut ChaCha8Rng) -> Vec<f32> {
+/// Images whose standardised numbers are normal ones (Box and Muller), as far as bytes tell them apart.
+fn random_images(case: &Case, batch: usize, rng: &mut ChaCha8Rng) -> Result<Images, Failure> {
+    const MEAN: f64 = 127.5;
+    const DEVIATION: f64 = 32.0;
+    let len = batch * case.channels * case.side * case.side;
     let mut uniform = || (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0;
-    (0..len)
-        .map(|_| ((-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()) as f32)
-        .collect()
+    let mut normal = || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+    let pixels = (0..len).map(|_| (MEAN + DEVIATION * normal()).round() as u8).collect();
+    let labels = (0..batch).map(|_| rng.next_u32() % case.classes as u32).collect();
+    let shape = [case.channels, case.side, case.side];
+    let constants = [MEAN, DEVIATION].map(|constant| vec![constant / 255.0; case.channels]);
+    Images::new(pixels, labels, shape, 255.0, &constants[0], &constants[1]).map_err(Failure::other)
 }
 
 fn median_ms(seconds: &mut [f64]) -> f64 {

@@ -24,6 +24,8 @@ pub(super) struct Gpu {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// Where the stream is when [`Gpu::rest`] waits for it.
+    mark: sys::CUevent,
     kernels: HashMap<&'static str, Kernel>,
     name: String,
     memory: u64,
@@ -141,10 +143,11 @@ impl Gpu {
         said("opening a GPU", unsafe { result::ctx::set_current(context) })?;
         keep_freed_memory(device)?;
         let stream = said("a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
+        let mark = said("an event", result::event::create(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC))?;
         // SAFETY: as for the attributes.
         let memory = said("a GPU's memory", unsafe { result::device::total_mem(device) })? as u64;
         let sync = std::env::var("SUBDEQ_CUDA_SYNC").is_ok_and(|value| value != "0");
-        Ok(Self { device, context, stream, kernels: load_kernels()?, name, memory, sync })
+        Ok(Self { device, context, stream, mark, kernels: load_kernels()?, name, memory, sync })
     }
 
     /// What the driver calls it.
@@ -161,6 +164,31 @@ impl Gpu {
     fn bind(&self) -> Result<()> {
         // SAFETY: the context is retained for as long as `self` lives.
         said("the GPU", unsafe { result::ctx::set_current(self.context) })
+    }
+
+    /// The most bytes of the process's pool that were in use at one time; the code of kernels is not counted.
+    pub fn peak_memory(&self) -> Result<u64> {
+        self.bind()?;
+        let mut most = 0u64;
+        // SAFETY: the device was handed out by the driver, and the attribute is a number of 64 bits.
+        let read = unsafe {
+            result::device::get_default_mem_pool(self.device).and_then(|pool| {
+                let high = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+                result::mem_pool::get_attribute(pool, high, (&raw mut most).cast())
+            })
+        };
+        said("the GPU's memory", read)?;
+        Ok(most)
+    }
+
+    /// Waits for everything that was asked for, and leaves the core to others meanwhile: several trainings may share a machine.
+    /// Slower to wake up than [`Gpu::wait`], which is for short waits.
+    pub fn rest(&self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: event and stream are this GPU's own. Another thread may move the mark; it only moves it further on.
+        said("the GPU", unsafe {
+            result::event::record(self.mark, self.stream).and_then(|()| result::event::synchronize(self.mark))
+        })
     }
 
     /// Waits for everything that was asked for.
@@ -197,8 +225,9 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         // Nothing can be done about errors here: the process may be ending, and the driver with it.
         if self.bind().is_ok() {
-            // SAFETY: the stream is this GPU's own, all arrays on it are gone (they hold the GPU), and the context was retained once.
+            // SAFETY: stream and event are this GPU's own, all arrays on it are gone (they hold the GPU), and the context was retained once.
             unsafe {
+                let _ = result::event::destroy(self.mark);
                 let _ = result::stream::destroy(self.stream);
                 let _ = result::primary_ctx::release(self.device);
             }

@@ -32,6 +32,8 @@ modules!(
     "memory",
     "data_sets",
     "products",
+    "linear",
+    "few_channels",
     "layers",
     "parametrise",
     "eigen",
@@ -250,6 +252,6 @@ mod tests {
         assert_eq!(kernels.len(), declared);
         let address = Parameter::Number { bits: 64, float: false };
         assert_eq!(kernels["fill"], [address, address, Parameter::Number { bits: 32, float: true }]);
-        assert_eq!(kernels["adam"][0], Parameter::Struct(32));
+        assert_eq!(kernels["adam"][..2], [Parameter::Struct(32), Parameter::Struct(704)]);
     }
 }

@@ -1,17 +1,33 @@
 //! The operations around an equilibrium, on a GPU.
 
-use super::Cuda;
-use super::gpu::{Grid, Memory};
+use super::few_channels::FewChannels;
+use super::gpu::{Grid, Memory, THREADS};
 use super::kernel::{Argument, Passed, launch};
 use super::memory::{CudaIntegers, CudaTally, Known};
-use super::product::{Axis, Convolution, Factor, Lie, Target, add_outer_products, multiply, pack};
+use super::product::{Convolution, pack};
+use super::{Cuda, linear};
 use crate::cpu::packed::check_len;
-use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState};
+use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Scaling, Update};
 use crate::{EngineError, Layers, Result};
 
 /// Rows whose sums one block takes, and columns of a block, as in `kernels/layers.cu`.
 const ROWS: usize = 1024;
 const COLUMNS: usize = 32;
+/// Parts of the sums of a batch norm, and of its gradients over the batch: fixed, so that sums do not depend on the GPU.
+const MOMENT_PARTS: usize = 512;
+const SUM_PARTS: usize = 8;
+/// Blocks that a batch norm's gradient is shared out over.
+const GRADIENT_BLOCKS: usize = 1024;
+/// Pixels that are worth a block.
+const LEAST_PIXELS: usize = 32;
+/// Channels of a block where batch norm is of vectors, and samples that such a block goes over.
+const NEIGHBOURS: usize = 8;
+const SHORT: usize = 4096;
+/// Threads that take one sample's loss.
+const GROUP: usize = 32;
+/// Parameters that are updated in one launch, and entries of a block.
+const UPDATES: usize = 16;
+const UPDATE_ENTRIES: usize = 1024;
 
 /// The shape of a batch norm, for the kernels.
 #[repr(C)]
@@ -42,6 +58,18 @@ impl NormPool {
             unused: 0,
         }
     }
+}
+
+/// Whether there is nothing to pool, and few enough samples for one block to go over all of them.
+fn is_short_vectors(shape: NormPoolShape) -> bool {
+    shape.height * shape.width == 1 && shape.batch <= SHORT
+}
+
+/// Blocks for sums of channels over pixels, and the pixels of each: neighbouring threads take neighbouring channels.
+fn channel_grid(pixels: usize, channels: usize, most: usize) -> (Grid, usize) {
+    let each = LEAST_PIXELS.max(pixels.div_ceil(most));
+    let chunks = channels.div_ceil(THREADS as usize);
+    (Grid(pixels.div_ceil(each) as u32, chunks as u32, 1), each)
 }
 
 /// The constants of one update, for the kernel.
@@ -76,6 +104,27 @@ impl AdamConstants {
     }
 }
 
+/// A parameter with its gradient and moments, for the kernel.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct UpdateAddresses {
+    parameter: u64,
+    gradient: u64,
+    mean: u64,
+    square: u64,
+    len: u64,
+}
+
+/// Several of them, and the first block of each.
+#[repr(C)]
+struct UpdateTable {
+    of: [UpdateAddresses; UPDATES],
+    first: [u32; UPDATES],
+}
+
+// SAFETY: `repr(C)`, as `Updates` in `layers.cu`: 16 times five fields of 8 bytes, then 16 of 4, no padding.
+unsafe impl Passed for UpdateTable {}
+
 /// The sizes of a 3x3 convolution; refuses empty images.
 fn convolution_of(shape: ConvShape) -> Result<Convolution> {
     if shape.height * shape.width * shape.inputs * shape.outputs == 0 {
@@ -108,6 +157,7 @@ impl Layers for Cuda {
         x: &Memory<f32>,
         w: &Memory<f32>,
         b: &Memory<f32>,
+        rectified: bool,
         y: &mut Memory<f32>,
     ) -> Result<()> {
         let LinearShape { batch, inputs, outputs } = shape;
@@ -115,10 +165,7 @@ impl Layers for Cuda {
         check_len("the weights", w.len(), outputs * inputs)?;
         check_len("the bias", b.len(), outputs)?;
         check_len("the output", y.len(), batch * outputs)?;
-        let rows = Factor::new(x, 0, Axis::plain(inputs), Axis::plain(1));
-        let columns = Factor::new(w, 0, Axis::plain(inputs), Axis::plain(1));
-        let target = Target::new(y, 0, Axis::plain(outputs), Axis::plain(1));
-        multiply(&self.gpu, Lie::Along, rows, columns, Some(b), target, [batch, outputs, inputs], None)
+        linear::forward(&self.gpu, shape, x, w, b, rectified, y)
     }
 
     fn linear_backward(
@@ -126,7 +173,8 @@ impl Layers for Cuda {
         shape: LinearShape,
         x: &Memory<f32>,
         w: &Memory<f32>,
-        gy: &Memory<f32>,
+        rectified: Option<&Memory<f32>>,
+        gy: &mut Memory<f32>,
         gx: Option<&mut Memory<f32>>,
         gw: &mut Memory<f32>,
         gb: &mut Memory<f32>,
@@ -135,21 +183,15 @@ impl Layers for Cuda {
         check_len("the input", x.len(), batch * inputs)?;
         check_len("the weights", w.len(), outputs * inputs)?;
         check_len("the output gradient", gy.len(), batch * outputs)?;
+        if let Some(y) = rectified {
+            check_len("the output", y.len(), batch * outputs)?;
+        }
         if let Some(gx) = &gx {
             check_len("the input gradient", gx.len(), batch * inputs)?;
         }
         check_len("the weight gradient", gw.len(), outputs * inputs)?;
         check_len("the bias gradient", gb.len(), outputs)?;
-        if let Some(gx) = gx {
-            let rows = Factor::new(gy, 0, Axis::plain(outputs), Axis::plain(1));
-            let columns = Factor::new(w, 0, Axis::plain(1), Axis::plain(inputs));
-            let target = Target::new(gx, 0, Axis::plain(inputs), Axis::plain(1));
-            multiply(&self.gpu, Lie::Mixed, rows, columns, None, target, [batch, inputs, outputs], None)?;
-        }
-        let left = Factor::new(gy, 0, Axis::plain(1), Axis::plain(outputs));
-        let right = Factor::new(x, 0, Axis::plain(1), Axis::plain(inputs));
-        add_outer_products(&self.gpu, left, right, [outputs, inputs, batch], 1.0, &mut [gw])?;
-        self.sum_rows(batch, outputs, gy, gb)
+        linear::backward(&self.gpu, shape, x, w, rectified, gy, gx, gw, gb)
     }
 
     fn convolution(
@@ -158,6 +200,7 @@ impl Layers for Cuda {
         x: &Memory<f32>,
         w: &Memory<f32>,
         b: &Memory<f32>,
+        rectified: bool,
         y: &mut Memory<f32>,
     ) -> Result<()> {
         let convolution = convolution_of(shape)?;
@@ -169,9 +212,14 @@ impl Layers for Cuda {
         if pixels == 0 {
             return Ok(());
         }
-        let mut packed = Memory::room(&self.gpu, convolution.packed_len())?;
-        pack(&self.gpu, &[w.at(0)], [shape.outputs, shape.inputs, 9], false, &mut packed)?;
-        convolution.convolve(&self.gpu, x, &packed, Some(b), y, None)
+        if let Some(few) = FewChannels::of(shape) {
+            return few.convolve(&self.gpu, x, w, b, rectified, y);
+        }
+        let mut scratch = self.scratch();
+        let packed = scratch.parts(convolution.packed_len())?;
+        pack(&self.gpu, &[w.at(0)], [shape.outputs, shape.inputs, 9], false, packed)?;
+        convolution.convolve(&self.gpu, x, packed, Some(b), y, None)?;
+        if rectified { self.relu(pixels * shape.outputs, y) } else { Ok(()) }
     }
 
     fn convolution_backward(
@@ -179,7 +227,8 @@ impl Layers for Cuda {
         shape: ConvShape,
         x: &Memory<f32>,
         w: &Memory<f32>,
-        gy: &Memory<f32>,
+        rectified: Option<&Memory<f32>>,
+        gy: &mut Memory<f32>,
         gx: Option<&mut Memory<f32>>,
         gw: &mut Memory<f32>,
         gb: &mut Memory<f32>,
@@ -189,21 +238,31 @@ impl Layers for Cuda {
         check_len("the input", x.len(), pixels * shape.inputs)?;
         check_len("the weights", w.len(), shape.outputs * shape.inputs * 9)?;
         check_len("the output gradient", gy.len(), pixels * shape.outputs)?;
+        if let Some(y) = rectified {
+            check_len("the output", y.len(), pixels * shape.outputs)?;
+        }
         if let Some(gx) = &gx {
             check_len("the input gradient", gx.len(), pixels * shape.inputs)?;
         }
         check_len("the weight gradient", gw.len(), shape.outputs * shape.inputs * 9)?;
         check_len("the bias gradient", gb.len(), shape.outputs)?;
-        if pixels == 0 {
-            return Ok(());
+        if let (Some(few), None) = (FewChannels::of(shape), &gx) {
+            return few.gradient(&self.gpu, &mut self.scratch(), x, rectified, gy, gw, gb);
         }
-        if let Some(gx) = gx {
-            let mut packed = Memory::room(&self.gpu, convolution.packed_len())?;
-            pack(&self.gpu, &[w.at(0)], [shape.outputs, shape.inputs, 9], true, &mut packed)?;
-            let transposed = Convolution { inputs: shape.outputs, outputs: shape.inputs, ..convolution };
-            transposed.convolve(&self.gpu, gy, &packed, None, gx, None)?;
+        if let Some(y) = rectified {
+            self.relu_backward(pixels * shape.outputs, y, gy)?;
         }
-        convolution.add_gradient(&self.gpu, gy, x, &mut [gw])?;
+        gw.clear()?;
+        if pixels > 0 {
+            if let Some(gx) = gx {
+                let mut scratch = self.scratch();
+                let packed = scratch.parts(convolution.packed_len())?;
+                pack(&self.gpu, &[w.at(0)], [shape.outputs, shape.inputs, 9], true, packed)?;
+                let transposed = Convolution { inputs: shape.outputs, outputs: shape.inputs, ..convolution };
+                transposed.convolve(&self.gpu, gy, packed, None, gx, None)?;
+            }
+            convolution.add_gradient(&self.gpu, gy, x, &mut [gw])?;
+        }
         self.sum_rows(pixels, shape.outputs, gy, gb)
     }
 
@@ -233,6 +292,7 @@ impl Layers for Cuda {
         &self,
         shape: NormPoolShape,
         x: &Memory<f32>,
+        scaling: Scaling<&Memory<f32>>,
         state: &mut NormState<Memory<f32>>,
         y: &mut Memory<f32>,
     ) -> Result<()> {
@@ -246,24 +306,44 @@ impl Layers for Cuda {
         let (channels, pooled) = (shape.channels, shape.batch * shape.pooled_len());
         check_len("the input", x.len(), pixels * channels)?;
         check_len("the output", y.len(), pooled)?;
-        check_len("the scale", state.scale.len(), channels)?;
-        check_len("the offset", state.offset.len(), channels)?;
+        check_len("the scale", scaling.scale.len(), channels)?;
+        check_len("the offset", scaling.offset.len(), channels)?;
         check_len("the running mean", state.running_mean.len(), channels)?;
         check_len("the running variance", state.running_variance.len(), channels)?;
         check_len("the batch mean", state.batch_mean.len(), channels)?;
         check_len("the batch deviation", state.batch_inverse_deviation.len(), channels)?;
         check_len("the normalised values", state.normalised.len(), pooled)?;
-        let parts = pixels.div_ceil(ROWS);
-        let mut moments = Memory::<f64>::room(&self.gpu, parts * 3 * channels)?;
-        let grid = Grid(channels.div_ceil(COLUMNS) as u32, parts as u32, 1);
-        launch!(self.gpu, "norm_moments", grid, x, pixels, channels as u32, ROWS as u32, &mut moments)?;
+        if is_short_vectors(shape) {
+            return launch!(
+                self.gpu,
+                "norm_vectors_train",
+                Grid::blocks(channels.div_ceil(NEIGHBOURS)),
+                x,
+                shape.batch as u32,
+                channels as u32,
+                scaling.scale,
+                scaling.offset,
+                &mut state.running_mean,
+                &mut state.running_variance,
+                &mut state.batch_mean,
+                &mut state.batch_inverse_deviation,
+                &mut state.normalised,
+                y,
+            );
+        }
+        let (grid, each) = channel_grid(pixels, channels, MOMENT_PARTS);
+        let (parts, mut scratch) = (grid.0, self.scratch());
+        let moments = scratch.sums(parts as usize * 2 * channels)?;
+        launch!(self.gpu, "norm_moments", grid, x, pixels, channels as u32, each as u32, &mut *moments)?;
         launch!(
             self.gpu,
             "norm_statistics",
-            Grid::threads(channels),
-            &moments,
-            parts as u32,
+            Grid::blocks(channels),
+            &*moments,
+            parts,
             channels as u32,
+            pixels,
+            x,
             &mut state.running_mean,
             &mut state.running_variance,
             &mut state.batch_mean,
@@ -277,8 +357,8 @@ impl Layers for Cuda {
             x,
             &state.batch_mean,
             &state.batch_inverse_deviation,
-            &state.scale,
-            &state.offset,
+            scaling.scale,
+            scaling.offset,
             &mut state.normalised,
             y,
         )
@@ -288,6 +368,7 @@ impl Layers for Cuda {
         &self,
         shape: NormPoolShape,
         x: &Memory<f32>,
+        scaling: Scaling<&Memory<f32>>,
         state: &NormState<Memory<f32>>,
         y: &mut Memory<f32>,
     ) -> Result<()> {
@@ -295,8 +376,8 @@ impl Layers for Cuda {
         let (channels, pooled) = (shape.channels, shape.batch * shape.pooled_len());
         check_len("the input", x.len(), shape.batch * shape.image_len())?;
         check_len("the output", y.len(), pooled)?;
-        check_len("the scale", state.scale.len(), channels)?;
-        check_len("the offset", state.offset.len(), channels)?;
+        check_len("the scale", scaling.scale.len(), channels)?;
+        check_len("the offset", scaling.offset.len(), channels)?;
         check_len("the running mean", state.running_mean.len(), channels)?;
         check_len("the running variance", state.running_variance.len(), channels)?;
         launch!(
@@ -307,8 +388,8 @@ impl Layers for Cuda {
             x,
             &state.running_mean,
             &state.running_variance,
-            &state.scale,
-            &state.offset,
+            scaling.scale,
+            scaling.offset,
             y,
         )
     }
@@ -317,49 +398,61 @@ impl Layers for Cuda {
         &self,
         shape: NormPoolShape,
         x: &Memory<f32>,
+        scale: &Memory<f32>,
         state: &NormState<Memory<f32>>,
         gy: &Memory<f32>,
         gx: &mut Memory<f32>,
-        gscale: &mut Memory<f32>,
-        goffset: &mut Memory<f32>,
+        gradients: Scaling<&mut Memory<f32>>,
     ) -> Result<()> {
         shape.check()?;
         let (channels, pooled) = (shape.channels, shape.batch * shape.pooled_len());
-        let len = shape.batch * shape.image_len();
-        check_len("the input", x.len(), len)?;
+        let pixels = shape.batch * shape.height * shape.width;
+        check_len("the input", x.len(), pixels * channels)?;
         check_len("the output gradient", gy.len(), pooled)?;
-        check_len("the input gradient", gx.len(), len)?;
-        check_len("the scale gradient", gscale.len(), channels)?;
-        check_len("the offset gradient", goffset.len(), channels)?;
-        check_len("the scale", state.scale.len(), channels)?;
+        check_len("the input gradient", gx.len(), pixels * channels)?;
+        check_len("the scale gradient", gradients.scale.len(), channels)?;
+        check_len("the offset gradient", gradients.offset.len(), channels)?;
+        check_len("the scale", scale.len(), channels)?;
         check_len("the batch mean", state.batch_mean.len(), channels)?;
         check_len("the batch deviation", state.batch_inverse_deviation.len(), channels)?;
         check_len("the normalised values", state.normalised.len(), pooled)?;
+        if is_short_vectors(shape) {
+            return launch!(
+                self.gpu,
+                "norm_vectors_backward",
+                Grid::blocks(channels.div_ceil(NEIGHBOURS)),
+                &state.normalised,
+                shape.batch as u32,
+                channels as u32,
+                scale,
+                &state.batch_inverse_deviation,
+                gy,
+                gx,
+                gradients.scale,
+                gradients.offset,
+            );
+        }
         let constants = NormPool::of(shape);
-        let mut sums = Memory::<f64>::room(&self.gpu, 2 * channels)?;
-        launch!(
-            self.gpu,
-            "norm_pool_sums",
-            Grid::blocks(channels),
-            &constants,
-            &state.normalised,
-            gy,
-            &mut sums,
-            gscale,
-            goffset,
-        )?;
+        let mut scratch = self.scratch();
+        let sums = scratch.sums(channels * SUM_PARTS * 2)?;
+        let grid = Grid(channels as u32, SUM_PARTS as u32, 1);
+        launch!(self.gpu, "norm_pool_sums", grid, &constants, &state.normalised, gy, &mut *sums)?;
+        let (grid, each) = channel_grid(pixels, channels, GRADIENT_BLOCKS);
         launch!(
             self.gpu,
             "norm_pool_gradient",
-            Grid::entries(len),
+            grid,
             &constants,
             x,
-            &state.scale,
+            scale,
             &state.batch_mean,
             &state.batch_inverse_deviation,
-            &sums,
+            &*sums,
             gy,
+            each as u32,
             gx,
+            gradients.scale,
+            gradients.offset,
         )
     }
 
@@ -379,42 +472,51 @@ impl Layers for Cuda {
         check_labels(labels, batch, classes)?;
         check_len("the logits", logits.len(), batch * classes)?;
         check_len("the logit gradient", gradient.len(), batch * classes)?;
-        let mut losses = Memory::<f64>::room(&self.gpu, batch)?;
-        let mut hits = Memory::<u32>::room(&self.gpu, batch)?;
+        let mut scratch = self.scratch();
+        let (scored, arrived) = scratch.scored(batch)?;
         launch!(
             self.gpu,
             "cross_entropy",
-            Grid::threads(batch),
+            Grid::blocks(batch.div_ceil(THREADS as usize / GROUP)),
             logits,
             &labels.memory,
             batch as u32,
             classes as u32,
             gradient,
-            &mut losses,
-            &mut hits,
-        )?;
-        launch!(self.gpu, "tally_losses", Grid::blocks(1), &losses, &hits, batch as u32, &mut tally.0)
+            scored,
+            arrived,
+            &mut tally.0,
+        )
     }
 
-    fn adam(
-        &self,
-        adam: &Adam,
-        parameter: &mut Memory<f32>,
-        gradient: &Memory<f32>,
-        mean: &mut Memory<f32>,
-        square: &mut Memory<f32>,
-    ) -> Result<()> {
-        let len = parameter.len();
-        check_len("the gradient", gradient.len(), len)?;
-        check_len("the first moment", mean.len(), len)?;
-        check_len("the second moment", square.len(), len)?;
+    fn adam(&self, adam: &Adam, updates: &mut [Update<'_, Memory<f32>>]) -> Result<()> {
         if adam.step == 0 {
             return Err(EngineError::Invalid("Adam counts its steps from 1".into()));
         }
         let constants = AdamConstants::of(adam);
-        let arguments =
-            [(&constants).into(), parameter.into(), gradient.into(), mean.into(), square.into(), len.into()];
-        self.on_entries("adam", len, &arguments)
+        for updates in updates.chunks_mut(UPDATES) {
+            let mut table = UpdateTable { of: [UpdateAddresses::default(); UPDATES], first: [0; UPDATES] };
+            let mut blocks = 0;
+            for (k, Update { parameter, gradient, mean, square }) in updates.iter_mut().enumerate() {
+                let len = parameter.len();
+                check_len("the gradient", gradient.len(), len)?;
+                check_len("the first moment", mean.len(), len)?;
+                check_len("the second moment", square.len(), len)?;
+                table.of[k] = UpdateAddresses {
+                    parameter: parameter.address_of(0),
+                    gradient: gradient.address_of(0),
+                    mean: mean.address_of(0),
+                    square: square.address_of(0),
+                    len: len as u64,
+                };
+                table.first[k] = blocks as u32;
+                blocks += len.div_ceil(UPDATE_ENTRIES);
+            }
+            if blocks > 0 {
+                launch!(self.gpu, "adam", Grid::blocks(blocks), &constants, &table, updates.len() as u32)?;
+            }
+        }
+        Ok(())
     }
 
     fn axpy(&self, len: usize, a: f64, x: &Memory<f32>, y: &mut Memory<f32>) -> Result<()> {
@@ -433,13 +535,13 @@ impl Layers for Cuda {
         check_len("x", x.len(), rows * cols)?;
         check_len("the sums", sums.len(), cols)?;
         if rows * cols == 0 {
-            return Ok(());
+            return sums.clear();
         }
-        let parts = rows.div_ceil(ROWS);
-        let mut partial = Memory::<f64>::room(&self.gpu, parts * cols)?;
+        let (parts, mut scratch) = (rows.div_ceil(ROWS), self.scratch());
+        let partial = scratch.sums(parts * cols)?;
         let grid = Grid(cols.div_ceil(COLUMNS) as u32, parts as u32, 1);
-        launch!(self.gpu, "sum_rows_parts", grid, x, rows, cols, ROWS as u32, &mut partial)?;
-        launch!(self.gpu, "sum_rows_total", Grid::entries(cols), &partial, parts as u32, cols, sums)
+        launch!(self.gpu, "sum_rows_parts", grid, x, rows, cols, ROWS as u32, &mut *partial)?;
+        launch!(self.gpu, "sum_rows_total", Grid::entries(cols), &*partial, parts as u32, cols, sums)
     }
 }
 

@@ -54,6 +54,10 @@ impl Device for Cuda {
         Some(self.gpu.memory())
     }
 
+    fn peak_memory(&self) -> Result<Option<u64>> {
+        self.gpu.peak_memory().map(Some)
+    }
+
     fn steps_per_summary(&self) -> usize {
         16
     }
@@ -182,6 +186,7 @@ impl Device for Cuda {
 
     fn finish(&self, tally: &mut CudaTally) -> Result<Summary> {
         let mut counters = [0; COUNTERS];
+        self.gpu.rest()?;
         tally.0.read(0, &mut counters)?;
         tally.0.clear()?;
         let [

@@ -8,19 +8,22 @@
 
 mod data_sets;
 mod equilibria;
+mod few_channels;
 mod gpu;
 mod integrate;
 mod kernel;
 mod layers;
+mod linear;
 mod memory;
 mod parametrise;
 mod plan;
 mod product;
+mod scratch;
 mod shifted;
 mod solve;
 mod spectra;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use data_sets::CudaImages;
 pub use equilibria::CudaReports;
@@ -32,6 +35,7 @@ pub use plan::CudaPlan;
 
 use crate::{EngineError, Result};
 use gpu::Gpu;
+use scratch::Scratch;
 
 /// One GPU, as a [`crate::Device`] of `f32`. Cheap to clone.
 ///
@@ -47,6 +51,7 @@ use gpu::Gpu;
 #[derive(Clone, Debug)]
 pub struct Cuda {
     gpu: Arc<Gpu>,
+    scratch: Arc<Mutex<Scratch>>,
 }
 
 impl Cuda {
@@ -55,7 +60,14 @@ impl Cuda {
     /// # Errors
     /// No driver, one that is too old, no such GPU, or one that is too old for the kernels.
     pub fn new(ordinal: usize) -> Result<Self> {
-        Ok(Self { gpu: Arc::new(Gpu::open(ordinal)?) })
+        let gpu = Arc::new(Gpu::open(ordinal)?);
+        let scratch = Arc::new(Mutex::new(Scratch::new(&gpu)?));
+        Ok(Self { gpu, scratch })
+    }
+
+    /// Memory for the launches of one call, kept from other threads until it is dropped.
+    fn scratch(&self) -> MutexGuard<'_, Scratch> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The names of the GPUs of this machine, in the order of their numbers; none without a driver.

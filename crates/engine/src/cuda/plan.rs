@@ -33,7 +33,7 @@ pub(super) struct Operators {
     /// Those of a convolution, in the order in which it sums, and transposed.
     packed: Memory<f32>,
     packed_transposed: Memory<f32>,
-    /// Its one number is not 0 if a weight is not finite.
+    /// Its first number is not 0 if a weight is not finite; the rest is for the kernel that finds it out.
     pub bad: Memory<u32>,
     resolvent: Option<Resolvent>,
 }
@@ -142,6 +142,18 @@ impl MapConstants {
     }
 }
 
+/// Weights that are brought to a plan, for the kernel: at most four arrays.
+#[derive(Default)]
+#[repr(C)]
+struct WeightTable {
+    from: [u64; 4],
+    to: [u64; 4],
+    len: [u64; 4],
+}
+
+// SAFETY: `repr(C)`, twelve fields of 8 bytes, as `Arrays` in `memory.cu`.
+unsafe impl Passed for WeightTable {}
+
 /// Operators that are applied to the state: 1, or 2 for the forms with `P` and `N`.
 fn planes(map: &Map) -> usize {
     if map.formula == Formula::Single { 1 } else { 2 }
@@ -173,7 +185,7 @@ impl CudaPlan {
             gains: empty(),
             packed: empty(),
             packed_transposed: empty(),
-            bad: Memory::zeros(gpu, 1)?,
+            bad: Memory::zeros(gpu, 3)?,
             resolvent: None,
         };
         let linearisation =
@@ -225,22 +237,19 @@ impl Operators {
             check_len(WEIGHT_NAMES[index], array.len(), map.weight_len(index))?;
         }
         self.resolvent = None;
-        self.bad.clear()?;
-        for (index, array) in weights.iter().enumerate() {
-            let len = map.weight_len(index);
-            launch!(self.gpu, "find_bad", Grid::entries(len), *array, len, &mut self.bad)?;
-        }
         let gain_count = if self.has_gains() { 2 } else { 0 };
-        let (gains, square) = weights.split_at(gain_count);
-        let units = self.map.operator.units();
+        let (units, len) = (self.map.operator.units(), self.map.operator.weight_len());
         self.gains.reserve(gain_count * units * units)?;
-        for (k, gain) in gains.iter().enumerate() {
-            self.copy_part(gain, &self.gains, k, units * units)?;
+        let mut table = WeightTable::default();
+        for (index, array) in weights.iter().enumerate() {
+            table.from[index] = array.address_of(0);
+            table.to[index] = match index.checked_sub(gain_count) {
+                None => self.gains.address_of(index * units * units),
+                Some(k) => self.weights.address_of(k * len),
+            };
+            table.len[index] = self.map.weight_len(index) as u64;
         }
-        let len = self.map.operator.weight_len();
-        for (k, w) in square.iter().enumerate() {
-            self.copy_part(w, &self.weights, k, len)?;
-        }
+        launch!(self.gpu, "load_weights", Grid::entries(len), &table, &mut self.bad)?;
         if let Operator::Conv { .. } = self.map.operator {
             let arguments: Vec<_> = (0..self.planes()).map(|k| self.weights.at(k * len)).collect();
             let sizes = [units, units, self.map.operator.taps()];
@@ -250,11 +259,6 @@ impl Operators {
             pack(&self.gpu, &arguments, sizes, true, &mut self.packed_transposed)?;
         }
         Ok(())
-    }
-
-    /// Part `k` of `to`, parts of `len` numbers, becomes `from`.
-    fn copy_part(&self, from: &Memory<f32>, to: &Memory<f32>, k: usize, len: usize) -> Result<()> {
-        launch!(self.gpu, "copy_rows", Grid::entries(len), from, len, to.at(k * len), len, 1usize, len)
     }
 
     /// A convolution of the state, from `planes_in` to `planes_out` images; `None` for dense maps.

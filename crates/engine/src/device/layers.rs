@@ -2,53 +2,57 @@
 
 use super::Device;
 use crate::Result;
-use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState};
+use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Scaling, Update};
 
 /// A device that carries out what surrounds an equilibrium layer.
 ///
-/// Images are height x width x channels, samples outermost. Gradients of parameters are added to what their arrays
-/// hold; gradients of inputs are overwritten. Arrays may be longer than a call needs. Every result is the same bits for
+/// Images are height x width x channels, samples outermost. What arrays for gradients held is overwritten. Arrays may be longer than a call needs. Every result is the same bits for
 /// any number of threads; a sample's forward values do not depend on its batch (training-mode batch norm excepted).
 pub trait Layers: Device {
-    /// `y = W x + b` for each sample.
+    /// `y = W x + b` for each sample, or its positive part.
     fn linear(
         &self,
         shape: LinearShape,
         x: &Self::Array,
         w: &Self::Array,
         b: &Self::Array,
+        rectified: bool,
         y: &mut Self::Array,
     ) -> Result<()>;
-    /// Pulls `gy` back through [`Layers::linear`].
+    /// Pulls `gy` back through [`Layers::linear`]; `rectified` is the output, where it is the positive part. `gy` may be changed
+    /// on the way.
     #[allow(clippy::too_many_arguments)] // two factors, one gradient in, three out
     fn linear_backward(
         &self,
         shape: LinearShape,
         x: &Self::Array,
         w: &Self::Array,
-        gy: &Self::Array,
+        rectified: Option<&Self::Array>,
+        gy: &mut Self::Array,
         gx: Option<&mut Self::Array>,
         gw: &mut Self::Array,
         gb: &mut Self::Array,
     ) -> Result<()>;
 
-    /// `y = w * x + b`, a 3x3 convolution; `w` is `outputs x inputs x 3 x 3`.
+    /// `y = w * x + b`, a 3x3 convolution, or its positive part; `w` is `outputs x inputs x 3 x 3`.
     fn convolution(
         &self,
         shape: ConvShape,
         x: &Self::Array,
         w: &Self::Array,
         b: &Self::Array,
+        rectified: bool,
         y: &mut Self::Array,
     ) -> Result<()>;
-    /// Pulls `gy` back through [`Layers::convolution`].
+    /// Pulls `gy` back through [`Layers::convolution`], as [`Layers::linear_backward`] does.
     #[allow(clippy::too_many_arguments)]
     fn convolution_backward(
         &self,
         shape: ConvShape,
         x: &Self::Array,
         w: &Self::Array,
-        gy: &Self::Array,
+        rectified: Option<&Self::Array>,
+        gy: &mut Self::Array,
         gx: Option<&mut Self::Array>,
         gw: &mut Self::Array,
         gb: &mut Self::Array,
@@ -69,6 +73,7 @@ pub trait Layers: Device {
         &self,
         shape: NormPoolShape,
         x: &Self::Array,
+        scaling: Scaling<&Self::Array>,
         state: &mut NormState<Self::Array>,
         y: &mut Self::Array,
     ) -> Result<()>;
@@ -77,20 +82,21 @@ pub trait Layers: Device {
         &self,
         shape: NormPoolShape,
         x: &Self::Array,
+        scaling: Scaling<&Self::Array>,
         state: &NormState<Self::Array>,
         y: &mut Self::Array,
     ) -> Result<()>;
-    /// Pulls `gy` back through [`Layers::norm_pool_train`].
+    /// Pulls `gy` back through [`Layers::norm_pool_train`]; `gradients` become those for scale and offset.
     #[allow(clippy::too_many_arguments)]
     fn norm_pool_backward(
         &self,
         shape: NormPoolShape,
         x: &Self::Array,
+        scale: &Self::Array,
         state: &NormState<Self::Array>,
         gy: &Self::Array,
         gx: &mut Self::Array,
-        gscale: &mut Self::Array,
-        goffset: &mut Self::Array,
+        gradients: Scaling<&mut Self::Array>,
     ) -> Result<()>;
 
     /// The gradient of the mean cross-entropy of softmax(logits) over `batch` samples; loss and hits are counted.
@@ -104,20 +110,13 @@ pub trait Layers: Device {
         tally: &mut Self::Tally,
     ) -> Result<()>;
 
-    /// One step of [`Adam`]; `mean` and `square` are its two moments.
-    fn adam(
-        &self,
-        adam: &Adam,
-        parameter: &mut Self::Array,
-        gradient: &Self::Array,
-        mean: &mut Self::Array,
-        square: &mut Self::Array,
-    ) -> Result<()>;
+    /// One step of [`Adam`] for every parameter.
+    fn adam(&self, adam: &Adam, updates: &mut [Update<'_, Self::Array>]) -> Result<()>;
 
     /// `y += a x`.
     fn axpy(&self, len: usize, a: f64, x: &Self::Array, y: &mut Self::Array) -> Result<()>;
     /// Adds one vector of length `cols` to each of `rows` rows.
     fn add_to_rows(&self, rows: usize, cols: usize, b: &Self::Array, x: &mut Self::Array) -> Result<()>;
-    /// `sums += ` the sum of the rows.
+    /// `sums <- ` the sum of the rows.
     fn sum_rows(&self, rows: usize, cols: usize, x: &Self::Array, sums: &mut Self::Array) -> Result<()>;
 }

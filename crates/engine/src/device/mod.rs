@@ -41,6 +41,11 @@ pub trait Device: Send + Sync {
     fn name(&self) -> String;
     /// Bytes that it has for arrays, where that is known.
     fn memory(&self) -> Option<u64>;
+    /// The most bytes that arrays took at one time since the device was opened; `None` where arrays are in the memory of the
+    /// process, of which the system keeps account.
+    fn peak_memory(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
     /// How many training steps may pass before the host looks at a [`Summary`]: one where looking costs nothing, more where
     /// it means waiting for the device.
     fn steps_per_summary(&self) -> usize {

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::common::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows};
+use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use subdeq_engine::{
     Cpu, Cuda, DataSets, Device, Equilibria, Extent, Images, Layers, MIRRORED, Map, Measure, Operator, Order,
     Outcome, Padding, Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping,
@@ -200,19 +200,20 @@ fn batches_of_images() {
     failures.show();
 }
 
-/// What a device makes of a linear layer: output, and the three gradients.
-fn linear<D: Layers>(device: &D, shape: LinearShape) -> Vec<Vec<f64>> {
+/// What a device makes of a linear layer: output, and the three gradients, which replace what was there.
+fn linear<D: Layers>(device: &D, shape: LinearShape, rectified: bool) -> Vec<Vec<f64>> {
     let LinearShape { batch, inputs, outputs } = shape;
     let (x, w) = (up(device, &numbers(1, batch * inputs)), up(device, &numbers(2, outputs * inputs)));
-    let (b, gy) = (up(device, &numbers(3, outputs)), up(device, &numbers(4, batch * outputs)));
+    let (b, mut gy) = (up(device, &numbers(3, outputs)), up(device, &numbers(4, batch * outputs)));
     let mut y = device.zeros(batch * outputs).unwrap();
-    device.linear(shape, &x, &w, &b, &mut y).unwrap();
+    device.linear(shape, &x, &w, &b, rectified, &mut y).unwrap();
     let (mut gx, mut gw, mut gb) = (
         device.zeros(batch * inputs).unwrap(),
         up(device, &numbers(5, outputs * inputs)),
         up(device, &numbers(6, outputs)),
     );
-    device.linear_backward(shape, &x, &w, &gy, Some(&mut gx), &mut gw, &mut gb).unwrap();
+    let output = rectified.then_some(&y);
+    device.linear_backward(shape, &x, &w, output, &mut gy, Some(&mut gx), &mut gw, &mut gb).unwrap();
     vec![
         down(device, &y, batch * outputs),
         down(device, &gx, batch * inputs),
@@ -229,34 +230,47 @@ fn linear_layers() {
         [(1, 1, 1), (5, 7, 3), (64, 64, 64), (70, 200, 87), (130, 65, 10), (600, 17, 129)]
     {
         let shape = LinearShape { batch, inputs, outputs };
-        let (found, expected, again) = (linear(gpu, shape), linear(&exact(), shape), linear(gpu, shape));
-        for (what, (found, expected)) in ["y", "gx", "gw", "gb"].iter().zip(found.iter().zip(&expected)) {
-            failures.small(|| format!("{what} of {shape:?}"), relative_error(found, expected), 5e-6);
+        for rectified in [false, true] {
+            let of = |device: &Cuda| linear(device, shape, rectified);
+            let (found, expected) = (of(gpu), linear(&exact(), shape, rectified));
+            for (what, (found, expected)) in ["y", "gx", "gw", "gb"].iter().zip(found.iter().zip(&expected)) {
+                let error = relative_error(found, expected);
+                failures.small(|| format!("{what} of {shape:?}, rectified {rectified}"), error, 5e-6);
+            }
+            failures.holds(|| format!("{shape:?}: other bits the second time"), found == of(gpu));
         }
-        failures.holds(|| format!("{shape:?}: other bits the second time"), found == again);
     }
     failures.show();
 }
 
-/// What a device makes of a convolution.
-fn convolution<D: Layers>(device: &D, shape: ConvShape) -> Vec<Vec<f64>> {
+/// What a device makes of a convolution; the gradients replace what was there, and without that of the input they are the same.
+fn convolution<D: Layers>(device: &D, shape: ConvShape, rectified: bool) -> Vec<Vec<f64>> {
     let pixels = shape.batch * shape.height * shape.width;
     let weights = shape.outputs * shape.inputs * 9;
     let (x, w) = (up(device, &numbers(1, pixels * shape.inputs)), up(device, &numbers(2, weights)));
-    let (b, gy) = (up(device, &numbers(3, shape.outputs)), up(device, &numbers(4, pixels * shape.outputs)));
+    let gy = || up(device, &numbers(4, pixels * shape.outputs));
+    let b = up(device, &numbers(3, shape.outputs));
     let mut y = device.zeros(pixels * shape.outputs).unwrap();
-    device.convolution(shape, &x, &w, &b, &mut y).unwrap();
+    device.convolution(shape, &x, &w, &b, rectified, &mut y).unwrap();
     let (mut gx, mut gw, mut gb) = (
         device.zeros(pixels * shape.inputs).unwrap(),
         up(device, &numbers(5, weights)),
         up(device, &numbers(6, shape.outputs)),
     );
-    device.convolution_backward(shape, &x, &w, &gy, Some(&mut gx), &mut gw, &mut gb).unwrap();
+    let output = rectified.then_some(&y);
+    device.convolution_backward(shape, &x, &w, output, &mut gy(), Some(&mut gx), &mut gw, &mut gb).unwrap();
+    let (mut gw_alone, mut gb_alone) =
+        (up(device, &numbers(7, weights)), up(device, &numbers(8, shape.outputs)));
+    device
+        .convolution_backward(shape, &x, &w, output, &mut gy(), None, &mut gw_alone, &mut gb_alone)
+        .unwrap();
     vec![
         down(device, &y, pixels * shape.outputs),
         down(device, &gx, pixels * shape.inputs),
         down(device, &gw, weights),
         down(device, &gb, shape.outputs),
+        down(device, &gw_alone, weights),
+        down(device, &gb_alone, shape.outputs),
     ]
 }
 
@@ -265,16 +279,25 @@ fn convolutions() {
     let Some(gpu) = gpu("convolutions") else { return };
     let mut failures = Failures::default();
     for padding in [Padding::Zero, Padding::Circular] {
-        for (batch, height, width, inputs, outputs) in
-            [(1, 3, 3, 1, 1), (2, 5, 4, 3, 2), (3, 8, 9, 17, 5), (2, 14, 14, 16, 16), (5, 11, 13, 3, 66)]
-        {
+        for (batch, height, width, inputs, outputs) in [
+            (1, 3, 3, 1, 1),
+            (2, 5, 4, 3, 2),
+            (3, 8, 9, 17, 5),
+            (2, 14, 14, 16, 16),
+            (5, 11, 13, 3, 66),
+            (40, 28, 28, 1, 16),
+        ] {
             let shape = ConvShape { batch, height, width, inputs, outputs, padding };
-            let (found, expected) = (convolution(gpu, shape), convolution(&exact(), shape));
-            for (what, (found, expected)) in ["y", "gx", "gw", "gb"].iter().zip(found.iter().zip(&expected)) {
-                failures.small(|| format!("{what} of {shape:?}"), relative_error(found, expected), 1e-5);
+            for rectified in [false, true] {
+                let of = |device: &Cuda| convolution(device, shape, rectified);
+                let (found, expected) = (of(gpu), convolution(&exact(), shape, rectified));
+                let names = ["y", "gx", "gw", "gb", "gw alone", "gb alone"];
+                for (what, (found, expected)) in names.iter().zip(found.iter().zip(&expected)) {
+                    let error = relative_error(found, expected);
+                    failures.small(|| format!("{what} of {shape:?}, rectified {rectified}"), error, 1e-5);
+                }
+                failures.holds(|| format!("{shape:?}: other bits the second time"), found == of(gpu));
             }
-            failures
-                .holds(|| format!("{shape:?}: other bits the second time"), found == convolution(gpu, shape));
         }
     }
     failures.show();
@@ -287,9 +310,9 @@ fn norm_pool<D: Layers>(device: &D, shape: NormPoolShape) -> Vec<Vec<f64>> {
     let x: Vec<f64> = numbers(1, len).iter().map(|x| f64::from((3.0 + x) as f32)).collect();
     let x = up(device, &x);
     let positive: Vec<f64> = numbers(4, c).iter().map(|x| x.abs() + 0.5).collect();
+    let (scale, offset) = (up(device, &numbers(2, c)), up(device, &numbers(3, c)));
+    let scaling = Scaling { scale: &scale, offset: &offset };
     let mut state = NormState {
-        scale: up(device, &numbers(2, c)),
-        offset: up(device, &numbers(3, c)),
         running_mean: up(device, &numbers(5, c)),
         running_variance: up(
             device,
@@ -300,12 +323,13 @@ fn norm_pool<D: Layers>(device: &D, shape: NormPoolShape) -> Vec<Vec<f64>> {
         normalised: device.zeros(pooled).unwrap(),
     };
     let (mut y, mut eval) = (device.zeros(pooled).unwrap(), device.zeros(pooled).unwrap());
-    device.norm_pool_train(shape, &x, &mut state, &mut y).unwrap();
-    device.norm_pool_eval(shape, &x, &state, &mut eval).unwrap();
+    device.norm_pool_train(shape, &x, scaling, &mut state, &mut y).unwrap();
+    device.norm_pool_eval(shape, &x, scaling, &state, &mut eval).unwrap();
     let gy = up(device, &numbers(6, pooled));
     let (mut gx, mut gscale, mut goffset) =
         (device.zeros(len).unwrap(), up(device, &numbers(7, c)), up(device, &numbers(8, c)));
-    device.norm_pool_backward(shape, &x, &state, &gy, &mut gx, &mut gscale, &mut goffset).unwrap();
+    let gradients = Scaling { scale: &mut gscale, offset: &mut goffset };
+    device.norm_pool_backward(shape, &x, &scale, &state, &gy, &mut gx, gradients).unwrap();
     vec![
         down(device, &y, pooled),
         down(device, &eval, pooled),
@@ -321,9 +345,14 @@ fn norm_pool<D: Layers>(device: &D, shape: NormPoolShape) -> Vec<Vec<f64>> {
 fn batch_norms() {
     let Some(gpu) = gpu("batch norms") else { return };
     let mut failures = Failures::default();
-    for (batch, height, width, channels, window) in
-        [(5, 1, 1, 1, 1), (300, 1, 1, 87, 1), (3, 8, 8, 5, 4), (4, 7, 9, 33, 2), (2, 32, 32, 48, 8)]
-    {
+    for (batch, height, width, channels, window) in [
+        (5, 1, 1, 1, 1),
+        (300, 1, 1, 87, 1),
+        (3, 8, 8, 5, 4),
+        (4, 7, 9, 33, 2),
+        (2, 32, 32, 48, 8),
+        (9, 2, 2, 300, 2),
+    ] {
         let shape = NormPoolShape { batch, height, width, channels, window };
         let (found, expected) = (norm_pool(gpu, shape), norm_pool(&exact(), shape));
         let names = ["y", "eval", "running mean", "running variance", "gx", "gscale", "goffset"];
@@ -360,18 +389,46 @@ fn activations_sums_losses_and_updates() {
         let (mut p, mut mean) = (arrays(8), arrays(9));
         let squares: Vec<f64> = numbers(10, len).iter().map(|x| f64::from((x * x) as f32)).collect();
         let mut square = up(device, &squares);
+        // Several parameters at once, more than one launch of a GPU takes.
+        let mut others: Vec<[D::Array; 3]> = (0..17)
+            .map(|k| {
+                [up(device, &numbers(11 + k, 3)), up(device, &numbers(31 + k, 3)), device.zeros(3).unwrap()]
+            })
+            .collect();
+        let direction = up(device, &numbers(14, 3));
         for step in 3..6 {
-            device.adam(&Adam::new(0.01, 0.1, step), &mut p, &gradient, &mut mean, &mut square).unwrap();
+            let first =
+                Update { parameter: &mut p, gradient: &gradient, mean: &mut mean, square: &mut square };
+            let others = others.iter_mut().map(|[parameter, mean, square]| Update {
+                parameter,
+                gradient: &direction,
+                mean,
+                square,
+            });
+            let mut updates: Vec<_> = std::iter::once(first).chain(others).collect();
+            device.adam(&Adam::new(0.01, 0.1, step), &mut updates).unwrap();
         }
+        let others: Vec<f64> = others.iter().flat_map(|[p, ..]| down(device, p, 3)).collect();
         let summary = device.finish(&mut tally).unwrap();
         assert_eq!(device.finish(&mut tally).unwrap(), Summary::default(), "the counters start again from 0");
         let found = [&x, &g, &t, &h, &y, &gradient, &p, &mean, &square].map(|array| down(device, array, len));
-        (found.into_iter().chain([down(device, &sums, cols)]).collect(), summary)
+        (found.into_iter().chain([down(device, &sums, cols), others]).collect(), summary)
     }
     for (rows, cols) in [(1, 1), (3, 5), (130, 10), (2500, 33), (7, 1000)] {
         let ((found, summary), (expected, counted)) = (of(gpu, rows, cols), of(&exact(), rows, cols));
-        let names =
-            ["relu", "relu'", "tanh", "tanh'", "y", "logit gradient", "parameter", "mean", "square", "sums"];
+        let names = [
+            "relu",
+            "relu'",
+            "tanh",
+            "tanh'",
+            "y",
+            "logit gradient",
+            "parameter",
+            "mean",
+            "square",
+            "sums",
+            "others",
+        ];
         for (what, (found, expected)) in names.iter().zip(found.iter().zip(&expected)) {
             failures.small(|| format!("{what} of {rows}x{cols}"), relative_error(found, expected), 5e-6);
         }

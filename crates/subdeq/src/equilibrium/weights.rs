@@ -121,7 +121,6 @@ impl<D: Network> LayerWeights<D> {
     pub fn pull(&mut self, device: &D, map: &Map, batch: usize, gy: &D::Array) -> Result<()> {
         if let Some(sums) = &mut self.tied_gradient {
             let units = map.operator().units();
-            device.fill(units, 0.0, sums)?;
             device.sum_rows(batch * map.operator().state_len() / units, units, gy, sums)?;
         }
         let (free, mut gradients): (Vec<&D::Array>, Vec<&mut D::Array>) =

@@ -64,35 +64,48 @@ impl<A: Send + Sync> Affine<A> {
         })
     }
 
-    pub fn forward<D: Network<Array = A>>(&self, device: &D, batch: usize, x: &A, y: &mut A) -> Result<()> {
+    /// `y = W x + b`, or its positive part.
+    pub fn forward<D: Network<Array = A>>(
+        &self,
+        device: &D,
+        batch: usize,
+        x: &A,
+        rectified: bool,
+        y: &mut A,
+    ) -> Result<()> {
         let (w, b) = (&self.weight.parameter.value, &self.bias.parameter.value);
         match self.shape {
             AffineShape::Linear { inputs, outputs } => {
-                device.linear(LinearShape { batch, inputs, outputs }, x, w, b, y)?;
+                device.linear(LinearShape { batch, inputs, outputs }, x, w, b, rectified, y)?;
             }
-            AffineShape::Conv(shape) => device.convolution(ConvShape { batch, ..shape }, x, w, b, y)?,
+            AffineShape::Conv(shape) => {
+                device.convolution(ConvShape { batch, ..shape }, x, w, b, rectified, y)?;
+            }
         }
         Ok(())
     }
 
+    /// From `gy` to the gradients of the parameters, and to `gx`. `rectified` is the output, where it is the positive part; `gy` may
+    /// be changed on the way.
     pub fn backward<D: Network<Array = A>>(
         &mut self,
         device: &D,
         batch: usize,
         x: &A,
-        gy: &A,
+        rectified: Option<&A>,
+        gy: &mut A,
         gx: Option<&mut A>,
     ) -> Result<()> {
-        self.weight.zero_gradient(device)?;
-        self.bias.zero_gradient(device)?;
         let w = &self.weight.parameter.value;
         let (gw, gb) = (&mut self.weight.parameter.gradient, &mut self.bias.parameter.gradient);
         match self.shape {
             AffineShape::Linear { inputs, outputs } => {
-                device.linear_backward(LinearShape { batch, inputs, outputs }, x, w, gy, gx, gw, gb)?;
+                let shape = LinearShape { batch, inputs, outputs };
+                device.linear_backward(shape, x, w, rectified, gy, gx, gw, gb)?;
             }
             AffineShape::Conv(shape) => {
-                device.convolution_backward(ConvShape { batch, ..shape }, x, w, gy, gx, gw, gb)?;
+                let shape = ConvShape { batch, ..shape };
+                device.convolution_backward(shape, x, w, rectified, gy, gx, gw, gb)?;
             }
         }
         Ok(())

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use rand::Rng;
-use subdeq_engine::network::{Adam, ConvShape};
+use subdeq_engine::network::{ConvShape, Update};
 use subdeq_engine::{Network, Operator, Picks};
 
 use super::affine::{Affine, AffineShape};
-use super::trained::Moments;
+use super::trained::{Moments, Trained};
 use super::{Core, STEP_PERIOD};
 use crate::memory::made;
 use crate::{Equilibrium, EquilibriumBuilder, Error, Init, NeuralOde, Parameter, Result};
@@ -123,7 +123,7 @@ impl<D: Network> CoreLayer<D> {
             }
             (Self::Explicit { affine, z }, CoreStart::Usual) => {
                 let z = made(z)?;
-                affine.forward(device, batch, y, z)?;
+                affine.forward(device, batch, y, false, z)?;
                 Ok(device.tanh(batch * affine.output_len(), z)?)
             }
             (Self::Ode { layer, .. }, CoreStart::Usual) => layer.forward_counted(batch, y, tally),
@@ -146,28 +146,29 @@ impl<D: Network> CoreLayer<D> {
                 let z =
                     z.as_ref().ok_or_else(|| Error::invalid("backward without a forward pass before it"))?;
                 device.tanh_backward(batch * affine.output_len(), z, gz)?;
-                affine.backward(device, batch, y, gz, Some(gy))
+                affine.backward(device, batch, y, None, gz, Some(gy))
             }
             Self::Ode { layer, .. } => layer.backward(batch, gz, gy),
         }
     }
 
-    /// One step of Adam.
-    pub fn update(&mut self, device: &D, adam: &Adam) -> Result<()> {
+    /// The updates of its parameters.
+    pub fn updates(&mut self) -> Vec<Update<'_, D::Array>> {
         match self {
             Self::Equilibrium { layer, moments } => {
-                for (parameter, moments) in layer.parameters_mut().iter_mut().zip(moments) {
-                    moments.step(device, adam, parameter)?;
-                }
-                if adam.step.is_multiple_of(STEP_PERIOD) {
-                    layer.choose_step()?;
-                }
-                Ok(())
+                let parameters = layer.parameters_mut().iter_mut();
+                parameters.zip(moments).map(|(parameter, moments)| moments.update(parameter)).collect()
             }
-            Self::Explicit { affine, .. } => {
-                affine.trained_mut().into_iter().try_for_each(|trained| trained.step(device, adam))
-            }
-            Self::Ode { layer, moments } => moments.step(device, adam, layer.parameter_mut()),
+            Self::Explicit { affine, .. } => affine.trained_mut().map(Trained::update).into(),
+            Self::Ode { layer, moments } => vec![moments.update(layer.parameter_mut())],
+        }
+    }
+
+    /// After update number `step`: the step of a splitting is chosen anew now and then.
+    pub fn updated(&mut self, step: u64) -> Result<()> {
+        match self {
+            Self::Equilibrium { layer, .. } if step.is_multiple_of(STEP_PERIOD) => layer.choose_step(),
+            _ => Ok(()),
         }
     }
 

@@ -194,8 +194,6 @@ impl<D: Network> Classifier<D> {
         let head = Affine::new(&*device, "head", head_shape, Init::Release, rng)?;
         let (zeros, ones) = (vec![D::Elem::ZERO; hidden], vec![D::Elem::ONE; hidden]);
         let norm = NormState {
-            scale: device.upload(&ones)?,
-            offset: device.zeros(hidden)?,
             running_mean: device.zeros(hidden)?,
             running_variance: device.upload(&ones)?,
             batch_mean: device.zeros(hidden)?,

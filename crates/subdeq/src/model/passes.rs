@@ -1,10 +1,11 @@
 //! From images to a loss, and back to the gradients.
 
-use subdeq_engine::network::{Adam, Rows};
+use subdeq_engine::network::{Adam, Rows, Scaling};
 use subdeq_engine::{EngineError, Network, Order, Picks, Summary};
 
 use super::affine::Affine;
 use super::core_layer::{CoreLayer, CoreStart};
+use super::trained::Trained;
 use super::{BatchReport, Classifier, norm_shape};
 use crate::memory::made;
 use crate::{Error, Result};
@@ -200,12 +201,12 @@ impl<D: Network> Classifier<D> {
     pub fn update(&mut self, adam: &Adam) -> Result<()> {
         let Self { device, injections, head, scale, offset, core, .. } = self;
         let device = &**device;
-        for trained in injections.iter_mut().chain([head]).flat_map(Affine::trained_mut) {
-            trained.step(device, adam)?;
-        }
-        scale.step(device, adam)?;
-        offset.step(device, adam)?;
-        core.update(device, adam)
+        let affine = injections.iter_mut().chain([head]).flat_map(Affine::trained_mut);
+        let mut updates: Vec<_> = affine.chain([scale, offset]).map(Trained::update).collect();
+        updates.extend(core.updates());
+        device.adam(adam, &mut updates)?;
+        drop(updates);
+        core.updated(adam.step)
     }
 
     /// Forward and backward pass of the images that are loaded.
@@ -220,16 +221,14 @@ impl<D: Network> Classifier<D> {
         let (device, b) = (&**device, made(buffers)?);
         let shape = norm_shape(spec, batch);
         let z = core.states()?;
-        device.copy(spec.hidden, &scale.parameter.value, &mut norm.scale)?;
-        device.copy(spec.hidden, &offset.parameter.value, &mut norm.offset)?;
-        device.norm_pool_train(shape, z, norm, &mut b.features)?;
-        head.forward(device, batch, &b.features, &mut b.logits)?;
+        let scaling = Scaling { scale: &scale.parameter.value, offset: &offset.parameter.value };
+        device.norm_pool_train(shape, z, scaling, norm, &mut b.features)?;
+        head.forward(device, batch, &b.features, false, &mut b.logits)?;
         device.cross_entropy(batch, spec.classes, &b.logits, &b.labels, &mut b.glogits, tally)?;
-        head.backward(device, batch, &b.features, &b.glogits, Some(&mut b.gfeatures))?;
-        scale.zero_gradient(device)?;
-        offset.zero_gradient(device)?;
-        let (gscale, goffset) = (&mut scale.parameter.gradient, &mut offset.parameter.gradient);
-        device.norm_pool_backward(shape, z, norm, &b.gfeatures, &mut b.gz, gscale, goffset)?;
+        head.backward(device, batch, &b.features, None, &mut b.glogits, Some(&mut b.gfeatures))?;
+        let (scale, offset) = (&mut scale.parameter, &mut offset.parameter);
+        let gradients = Scaling { scale: &mut scale.gradient, offset: &mut offset.gradient };
+        device.norm_pool_backward(shape, z, &scale.value, norm, &b.gfeatures, &mut b.gz, gradients)?;
         core.backward(device, batch, &b.y, &mut b.gz, &mut b.gy, tally)?;
         self.injection_backward(batch)
     }
@@ -239,18 +238,17 @@ impl<D: Network> Classifier<D> {
         let (device, b) = (&**device, made(buffers)?);
         let state = norm_shape(spec, 1).image_len();
         let parts = injections.len();
+        if let [injection] = &mut injections[..] {
+            return injection.backward(device, batch, &b.x, rectified.then_some(&b.y), &mut b.gy, None);
+        }
         if *rectified {
             device.relu_backward(batch * state * parts, &b.y, &mut b.gy)?;
         }
         for (k, injection) in injections.iter_mut().enumerate() {
-            if parts == 1 {
-                injection.backward(device, batch, &b.x, &b.gy, None)?;
-            } else {
-                let from = Rows { array: &b.gy, stride: parts * state, offset: k * state };
-                let to = Rows { array: &mut b.part, stride: state, offset: 0 };
-                device.copy_rows(batch, state, from, to)?;
-                injection.backward(device, batch, &b.x, &b.part, None)?;
-            }
+            let from = Rows { array: &b.gy, stride: parts * state, offset: k * state };
+            let to = Rows { array: &mut b.part, stride: state, offset: 0 };
+            device.copy_rows(batch, state, from, to)?;
+            injection.backward(device, batch, &b.x, None, &mut b.part, None)?;
         }
         Ok(())
     }
@@ -260,10 +258,9 @@ impl<D: Network> Classifier<D> {
         self.core_forward(batch, CoreStart::Usual)?;
         let Self { device, buffers, core, norm, scale, offset, head, spec, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
-        device.copy(spec.hidden, &scale.parameter.value, &mut norm.scale)?;
-        device.copy(spec.hidden, &offset.parameter.value, &mut norm.offset)?;
-        device.norm_pool_eval(norm_shape(spec, batch), core.states()?, norm, &mut b.features)?;
-        head.forward(device, batch, &b.features, &mut b.logits)
+        let scaling = Scaling { scale: &scale.parameter.value, offset: &offset.parameter.value };
+        device.norm_pool_eval(norm_shape(spec, batch), core.states()?, scaling, norm, &mut b.features)?;
+        head.forward(device, batch, &b.features, false, &mut b.logits)
     }
 
     fn take_loss(&mut self, batch: usize) -> Result<()> {
@@ -325,15 +322,14 @@ impl<D: Network> Classifier<D> {
         let (device, b) = (&**device, made(buffers)?);
         let state = norm_shape(spec, 1).image_len();
         let parts = injections.len();
+        if let [injection] = &injections[..] {
+            return injection.forward(device, batch, &b.x, *rectified, &mut b.y);
+        }
         for (k, injection) in injections.iter().enumerate() {
-            if parts == 1 {
-                injection.forward(device, batch, &b.x, &mut b.y)?;
-            } else {
-                injection.forward(device, batch, &b.x, &mut b.part)?;
-                let from = Rows { array: &b.part, stride: state, offset: 0 };
-                let to = Rows { array: &mut b.y, stride: parts * state, offset: k * state };
-                device.copy_rows(batch, state, from, to)?;
-            }
+            injection.forward(device, batch, &b.x, false, &mut b.part)?;
+            let from = Rows { array: &b.part, stride: state, offset: 0 };
+            let to = Rows { array: &mut b.y, stride: parts * state, offset: k * state };
+            device.copy_rows(batch, state, from, to)?;
         }
         if *rectified {
             device.relu(batch * state * parts, &mut b.y)?;

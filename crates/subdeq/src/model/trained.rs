@@ -1,7 +1,7 @@
 //! A parameter and what Adam remembers of it.
 
 use subdeq_engine::Network;
-use subdeq_engine::network::Adam;
+use subdeq_engine::network::Update;
 
 use crate::{Parameter, Result};
 
@@ -22,14 +22,14 @@ impl<A> Moments<A> {
         Ok(Self { mean: device.zeros(len)?, square: device.zeros(len)? })
     }
 
-    pub fn step<D: Network<Array = A>>(
-        &mut self,
-        device: &D,
-        adam: &Adam,
-        parameter: &mut Parameter<A>,
-    ) -> Result<()> {
-        device.adam(adam, &mut parameter.value, &parameter.gradient, &mut self.mean, &mut self.square)?;
-        Ok(())
+    /// The update of a parameter that these are the moments of.
+    pub fn update<'a>(&'a mut self, parameter: &'a mut Parameter<A>) -> Update<'a, A> {
+        Update {
+            parameter: &mut parameter.value,
+            gradient: &parameter.gradient,
+            mean: &mut self.mean,
+            square: &mut self.square,
+        }
     }
 }
 
@@ -41,11 +41,7 @@ impl<A> Trained<A> {
         Ok(Self { parameter, moments: Moments::new(device, len)? })
     }
 
-    pub fn zero_gradient<D: Network<Array = A>>(&mut self, device: &D) -> Result<()> {
-        Ok(device.fill(self.parameter.len, 0.0, &mut self.parameter.gradient)?)
-    }
-
-    pub fn step<D: Network<Array = A>>(&mut self, device: &D, adam: &Adam) -> Result<()> {
-        self.moments.step(device, adam, &mut self.parameter)
+    pub fn update(&mut self) -> Update<'_, A> {
+        self.moments.update(&mut self.parameter)
     }
 }

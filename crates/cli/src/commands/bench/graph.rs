@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use subdeq::graph::{GraphConfig, GraphModel, GraphTrainer};
 use subdeq_data::graph::GraphSplitRule;
 
-use super::{Args, WARM_UP, median_ms, peak_mib};
+use super::{Args, READINGS, WARM_UP, median_ms, peak_mib};
 use crate::failure::Failure;
 use crate::graph::Graph;
 
@@ -19,7 +19,7 @@ pub fn measure(args: &Args, case: &str, name: &str) -> Result<Value, Failure> {
     let split = graph.split(GraphSplitRule::Main, args.seed)?;
     let model = args.model.as_deref().unwrap_or(MODEL);
     let model = GraphModel::release_main(model, TELEPORT).map_err(Failure::usage)?;
-    let epochs = WARM_UP + args.repeats;
+    let epochs = WARM_UP + args.repeats.unwrap_or(READINGS[1]);
     let config =
         GraphConfig { epochs, seed: args.seed, threads: args.threads, ..GraphConfig::new(model.clone()) };
     let mut trainer = GraphTrainer::new(&graph.problem, &split, &config).map_err(Failure::other)?;

@@ -25,7 +25,7 @@ use crate::cpu::activation::activate_plain;
 use crate::cpu::isa::Vectorised;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::{Buffer, Cpu, conv};
-use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState};
+use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Scaling, Update};
 use crate::{Activation, EngineError, Layers, Operator, Result, Spectra, Summary};
 
 /// The first `needed` numbers of an array.
@@ -37,6 +37,11 @@ fn part<'a, T>(what: &'static str, array: &'a [T], needed: usize) -> Result<&'a 
 fn part_mut<'a, T>(what: &'static str, array: &'a mut [T], needed: usize) -> Result<&'a mut [T]> {
     let found = array.len();
     array.get_mut(..needed).ok_or(EngineError::Length { what, found, needed })
+}
+
+/// Zeros, for sums to be added to.
+fn clear<T: SimdReal, const COUNT: usize>(arrays: [&mut [T]; COUNT]) {
+    arrays.into_iter().for_each(|array| array.fill(T::ZERO));
 }
 
 /// Refuses numbers that are infinite or NaN.
@@ -90,15 +95,16 @@ macro_rules! layers {
                 x: &Buffer<$t>,
                 w: &Buffer<$t>,
                 b: &Buffer<$t>,
+                rectified: bool,
                 y: &mut Buffer<$t>,
             ) -> Result<()> {
                 let LinearShape { batch, inputs, outputs } = shape;
                 let x = part("the input", x, batch * inputs)?;
                 let w = part("the weights", w, outputs * inputs)?;
                 let b = part("the bias", b, outputs)?;
-                let y = part_mut("the output", y, batch * outputs)?;
-                linear::forward(self.team(), self.isa(), shape, x, w, b, y);
-                Ok(())
+                let affine = part_mut("the output", y, batch * outputs)?;
+                linear::forward(self.team(), self.isa(), shape, x, w, b, affine);
+                if rectified { self.relu(batch * outputs, y) } else { Ok(()) }
             }
 
             fn linear_backward(
@@ -106,18 +112,23 @@ macro_rules! layers {
                 shape: LinearShape,
                 x: &Buffer<$t>,
                 w: &Buffer<$t>,
-                gy: &Buffer<$t>,
+                rectified: Option<&Buffer<$t>>,
+                gy: &mut Buffer<$t>,
                 gx: Option<&mut Buffer<$t>>,
                 gw: &mut Buffer<$t>,
                 gb: &mut Buffer<$t>,
             ) -> Result<()> {
                 let LinearShape { batch, inputs, outputs } = shape;
+                if let Some(y) = rectified {
+                    self.relu_backward(batch * outputs, y, gy)?;
+                }
                 let x = part("the input", x, batch * inputs)?;
                 let w = part("the weights", w, outputs * inputs)?;
                 let gy = part("the output gradient", gy, batch * outputs)?;
                 let gx = gx.map(|gx| part_mut("the input gradient", gx, batch * inputs)).transpose()?;
                 let gw = part_mut("the weight gradient", gw, outputs * inputs)?;
                 let gb = part_mut("the bias gradient", gb, outputs)?;
+                clear([&mut *gw, &mut *gb]);
                 linear::backward(self.team(), self.isa(), shape, x, w, gy, gx, gw, gb);
                 Ok(())
             }
@@ -128,15 +139,18 @@ macro_rules! layers {
                 x: &Buffer<$t>,
                 w: &Buffer<$t>,
                 b: &Buffer<$t>,
+                rectified: bool,
                 y: &mut Buffer<$t>,
             ) -> Result<()> {
                 shape.check()?;
                 let x = part("the input", x, shape.pixels() * shape.inputs)?;
                 let w = part("the weights", w, shape.outputs * shape.inputs * 9)?;
                 let b = part("the bias", b, shape.outputs)?;
-                let y = part_mut("the output", y, shape.pixels() * shape.outputs)?;
+                let len = shape.pixels() * shape.outputs;
+                let affine = part_mut("the output", y, len)?;
                 let sizes = shape.sizes();
-                self.install(|| conv::forward(self.isa(), &sizes, shape.batch, x, w, Some(b), false, y))
+                self.install(|| conv::forward(self.isa(), &sizes, shape.batch, x, w, Some(b), false, affine))?;
+                if rectified { self.relu(len, y) } else { Ok(()) }
             }
 
             fn convolution_backward(
@@ -144,12 +158,16 @@ macro_rules! layers {
                 shape: ConvShape,
                 x: &Buffer<$t>,
                 w: &Buffer<$t>,
-                gy: &Buffer<$t>,
+                rectified: Option<&Buffer<$t>>,
+                gy: &mut Buffer<$t>,
                 gx: Option<&mut Buffer<$t>>,
                 gw: &mut Buffer<$t>,
                 gb: &mut Buffer<$t>,
             ) -> Result<()> {
                 shape.check()?;
+                if let Some(y) = rectified {
+                    self.relu_backward(shape.pixels() * shape.outputs, y, gy)?;
+                }
                 let x = part("the input", x, shape.pixels() * shape.inputs)?;
                 let w = part("the weights", w, shape.outputs * shape.inputs * 9)?;
                 let gy = part("the output gradient", gy, shape.pixels() * shape.outputs)?;
@@ -157,6 +175,7 @@ macro_rules! layers {
                     gx.map(|gx| part_mut("the input gradient", gx, shape.pixels() * shape.inputs)).transpose()?;
                 let gw = part_mut("the weight gradient", gw, shape.outputs * shape.inputs * 9)?;
                 let gb = part_mut("the bias gradient", gb, shape.outputs)?;
+                clear([&mut *gw, &mut *gb]);
                 let (isa, sizes) = (self.isa(), shape.sizes());
                 self.install(|| {
                     if let Some(gx) = gx {
@@ -194,6 +213,7 @@ macro_rules! layers {
                 &self,
                 shape: NormPoolShape,
                 x: &Buffer<$t>,
+                scaling: Scaling<&Buffer<$t>>,
                 state: &mut NormState<Buffer<$t>>,
                 y: &mut Buffer<$t>,
             ) -> Result<()> {
@@ -207,8 +227,8 @@ macro_rules! layers {
                 let x = part("the input", x, shape.batch * shape.image_len())?;
                 let y = part_mut("the output", y, pooled)?;
                 let slices = NormSlices {
-                    scale: part("the scale", &state.scale, channels)?,
-                    offset: part("the offset", &state.offset, channels)?,
+                    scale: part("the scale", scaling.scale, channels)?,
+                    offset: part("the offset", scaling.offset, channels)?,
                     running_mean: part_mut("the running mean", &mut state.running_mean, channels)?,
                     running_variance: part_mut("the running variance", &mut state.running_variance, channels)?,
                     batch_mean: part_mut("the batch mean", &mut state.batch_mean, channels)?,
@@ -227,6 +247,7 @@ macro_rules! layers {
                 &self,
                 shape: NormPoolShape,
                 x: &Buffer<$t>,
+                scaling: Scaling<&Buffer<$t>>,
                 state: &NormState<Buffer<$t>>,
                 y: &mut Buffer<$t>,
             ) -> Result<()> {
@@ -235,8 +256,8 @@ macro_rules! layers {
                 let x = part("the input", x, shape.batch * shape.image_len())?;
                 let y = part_mut("the output", y, shape.batch * shape.pooled_len())?;
                 let constants = (
-                    part("the scale", &state.scale, channels)?,
-                    part("the offset", &state.offset, channels)?,
+                    part("the scale", scaling.scale, channels)?,
+                    part("the offset", scaling.offset, channels)?,
                     part("the running mean", &state.running_mean, channels)?,
                     part("the running variance", &state.running_variance, channels)?,
                 );
@@ -248,21 +269,22 @@ macro_rules! layers {
                 &self,
                 shape: NormPoolShape,
                 x: &Buffer<$t>,
+                scale: &Buffer<$t>,
                 state: &NormState<Buffer<$t>>,
                 gy: &Buffer<$t>,
                 gx: &mut Buffer<$t>,
-                gscale: &mut Buffer<$t>,
-                goffset: &mut Buffer<$t>,
+                gradients: Scaling<&mut Buffer<$t>>,
             ) -> Result<()> {
                 shape.check()?;
                 let (channels, pooled) = (shape.channels, shape.batch * shape.pooled_len());
                 let x = part("the input", x, shape.batch * shape.image_len())?;
                 let gy = part("the output gradient", gy, pooled)?;
                 let gx = part_mut("the input gradient", gx, shape.batch * shape.image_len())?;
-                let gscale = part_mut("the scale gradient", gscale, channels)?;
-                let goffset = part_mut("the offset gradient", goffset, channels)?;
+                let gscale = part_mut("the scale gradient", gradients.scale, channels)?;
+                let goffset = part_mut("the offset gradient", gradients.offset, channels)?;
+                clear([&mut *gscale, &mut *goffset]);
                 let slices = BackwardSlices {
-                    scale: part("the scale", &state.scale, channels)?,
+                    scale: part("the scale", scale, channels)?,
                     mean: part("the batch mean", &state.batch_mean, channels)?,
                     inverse: part("the batch deviation", &state.batch_inverse_deviation, channels)?,
                     normalised: part("the normalised values", &state.normalised, pooled)?,
@@ -301,19 +323,15 @@ macro_rules! layers {
                 Ok(())
             }
 
-            fn adam(
-                &self,
-                adam: &Adam,
-                parameter: &mut Buffer<$t>,
-                gradient: &Buffer<$t>,
-                mean: &mut Buffer<$t>,
-                square: &mut Buffer<$t>,
-            ) -> Result<()> {
-                let len = parameter.len();
-                let gradient = part("the gradient", gradient, len)?;
-                let mean = part_mut("the first moment", mean, len)?;
-                let square = part_mut("the second moment", square, len)?;
-                adam::adam(self.team(), self.isa(), adam, parameter, gradient, mean, square)
+            fn adam(&self, adam: &Adam, updates: &mut [Update<'_, Buffer<$t>>]) -> Result<()> {
+                for Update { parameter, gradient, mean, square } in updates {
+                    let len = parameter.len();
+                    let gradient = part("the gradient", gradient, len)?;
+                    let mean = part_mut("the first moment", mean, len)?;
+                    let square = part_mut("the second moment", square, len)?;
+                    adam::adam(self.team(), self.isa(), adam, parameter, gradient, mean, square)?;
+                }
+                Ok(())
             }
 
             fn axpy(&self, len: usize, a: f64, x: &Buffer<$t>, y: &mut Buffer<$t>) -> Result<()> {
@@ -331,6 +349,7 @@ macro_rules! layers {
 
             fn sum_rows(&self, rows: usize, cols: usize, x: &Buffer<$t>, sums: &mut Buffer<$t>) -> Result<()> {
                 let (x, sums) = (part("x", x, rows * cols)?, part_mut("the sums", sums, cols)?);
+                clear([&mut *sums]);
                 vector::sum_rows(self.team(), self.isa(), cols, x, sums);
                 Ok(())
             }

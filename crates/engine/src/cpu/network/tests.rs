@@ -3,7 +3,7 @@
 use super::testing::{assert_gradient, random};
 use crate::cpu::network::symmetric_peak;
 use crate::cpu::{Buffer, Cpu, Isa};
-use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState};
+use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Scaling, Update};
 use crate::{Activation, Device, Equilibria, Layers, Map, Operator, Padding, Spectra};
 
 fn single(len: usize, seed: u64) -> Buffer<f32> {
@@ -13,14 +13,20 @@ fn single(len: usize, seed: u64) -> Buffer<f32> {
 fn norm_state(shape: NormPoolShape) -> NormState<Buffer<f32>> {
     let channels = shape.channels;
     NormState {
-        scale: single(channels, 1),
-        offset: single(channels, 2),
         running_mean: Buffer::zeros(channels),
         running_variance: Buffer::from_slice(&vec![1.0; channels]),
         batch_mean: Buffer::zeros(channels),
         batch_inverse_deviation: Buffer::zeros(channels),
         normalised: Buffer::zeros(shape.batch * shape.pooled_len()),
     }
+}
+
+fn scaling(shape: NormPoolShape) -> Scaling<Buffer<f32>> {
+    Scaling { scale: single(shape.channels, 1), offset: single(shape.channels, 2) }
+}
+
+fn borrowed(scaling: &Scaling<Buffer<f32>>) -> Scaling<&Buffer<f32>> {
+    Scaling { scale: &scaling.scale, offset: &scaling.offset }
 }
 
 /// A convolutional classifier's step outside its equilibrium, all results in one list.
@@ -30,31 +36,32 @@ fn step(threads: usize) -> Vec<Vec<f32>> {
     let pixels = 37 * 72;
     let (x, w, b) = (single(pixels * 3, 3), single(16 * 3 * 9, 4), single(16, 5));
     let mut y = Buffer::zeros(pixels * 16);
-    cpu.convolution(shape, &x, &w, &b, &mut y).unwrap();
-    cpu.relu(pixels * 16, &mut y).unwrap();
+    cpu.convolution(shape, &x, &w, &b, true, &mut y).unwrap();
     let pool = NormPoolShape { batch: 37, height: 9, width: 8, channels: 16, window: 4 };
-    let mut state = norm_state(pool);
+    let (scaling, mut state) = (scaling(pool), norm_state(pool));
     let mut features = Buffer::zeros(37 * 64);
-    cpu.norm_pool_train(pool, &y, &mut state, &mut features).unwrap();
+    cpu.norm_pool_train(pool, &y, borrowed(&scaling), &mut state, &mut features).unwrap();
     let head = LinearShape { batch: 37, inputs: 64, outputs: 10 };
     let (wh, bh) = (single(640, 8), single(10, 9));
     let mut logits = Buffer::zeros(370);
-    cpu.linear(head, &features, &wh, &bh, &mut logits).unwrap();
+    cpu.linear(head, &features, &wh, &bh, false, &mut logits).unwrap();
     let labels: Vec<u32> = (0..37).map(|i| i % 10).collect();
     let mut glogits = Buffer::zeros(370);
     let mut tally = cpu.tally().unwrap();
     cpu.cross_entropy(37, 10, &logits, &labels, &mut glogits, &mut tally).unwrap();
     let loss = cpu.finish(&mut tally).unwrap().loss;
     let (mut gfeatures, mut gwh, mut gbh) = (Buffer::zeros(37 * 64), Buffer::zeros(640), Buffer::zeros(10));
-    cpu.linear_backward(head, &features, &wh, &glogits, Some(&mut gfeatures), &mut gwh, &mut gbh).unwrap();
+    cpu.linear_backward(head, &features, &wh, None, &mut glogits, Some(&mut gfeatures), &mut gwh, &mut gbh)
+        .unwrap();
     let (mut gy, mut gscale, mut goffset) =
         (Buffer::zeros(pixels * 16), Buffer::zeros(16), Buffer::zeros(16));
-    cpu.norm_pool_backward(pool, &y, &state, &gfeatures, &mut gy, &mut gscale, &mut goffset).unwrap();
-    cpu.relu_backward(pixels * 16, &y, &mut gy).unwrap();
+    let gradients = Scaling { scale: &mut gscale, offset: &mut goffset };
+    cpu.norm_pool_backward(pool, &y, &scaling.scale, &state, &gfeatures, &mut gy, gradients).unwrap();
     let (mut gx, mut gw, mut gb) = (Buffer::zeros(pixels * 3), Buffer::zeros(16 * 27), Buffer::zeros(16));
-    cpu.convolution_backward(shape, &x, &w, &gy, Some(&mut gx), &mut gw, &mut gb).unwrap();
+    cpu.convolution_backward(shape, &x, &w, Some(&y), &mut gy, Some(&mut gx), &mut gw, &mut gb).unwrap();
     let (mut parameter, mut mean, mut square) = (w.clone(), Buffer::zeros(16 * 27), Buffer::zeros(16 * 27));
-    cpu.adam(&Adam::new(1e-3, 1e-5, 1), &mut parameter, &gw, &mut mean, &mut square).unwrap();
+    let update = Update { parameter: &mut parameter, gradient: &gw, mean: &mut mean, square: &mut square };
+    cpu.adam(&Adam::new(1e-3, 1e-5, 1), &mut [update]).unwrap();
     let arrays = [&features, &logits, &gwh, &gbh, &gscale, &goffset, &gy, &gx, &gw, &gb, &parameter];
     let mut all: Vec<Vec<f32>> = arrays.iter().map(|a| a.to_vec()).collect();
     all.push(vec![loss as f32]);
@@ -78,12 +85,12 @@ fn convolution_gradients_equal_finite_differences() {
         let objective = |x: &[f64], w: &[f64], b: &[f64]| -> f64 {
             let mut y = Buffer::zeros(120);
             let (x, w, b) = (Buffer::from_slice(x), Buffer::from_slice(w), Buffer::from_slice(b));
-            cpu.convolution(shape, &x, &w, &b, &mut y).unwrap();
+            cpu.convolution(shape, &x, &w, &b, false, &mut y).unwrap();
             y.iter().zip(&v).map(|(y, v)| y * v).sum()
         };
         let (mut gx, mut gw, mut gb) = (Buffer::zeros(80), Buffer::zeros(54), Buffer::zeros(3));
-        let (xs, ws, vs) = (Buffer::from_slice(&x), Buffer::from_slice(&w), Buffer::from_slice(&v));
-        cpu.convolution_backward(shape, &xs, &ws, &vs, Some(&mut gx), &mut gw, &mut gb).unwrap();
+        let (xs, ws, mut vs) = (Buffer::from_slice(&x), Buffer::from_slice(&w), Buffer::from_slice(&v));
+        cpu.convolution_backward(shape, &xs, &ws, None, &mut vs, Some(&mut gx), &mut gw, &mut gb).unwrap();
         assert_gradient(&x, &gx, |x| objective(x, &w, &b));
         assert_gradient(&w, &gw, |w| objective(&x, w, &b));
         assert_gradient(&b, &gb, |b| objective(&x, &w, b));
@@ -95,16 +102,17 @@ fn wrong_arguments_are_named() {
     let cpu = Cpu::<f32>::new(1).unwrap();
     let (mut a, b) = (cpu.zeros(4).unwrap(), cpu.zeros(4).unwrap());
     let shape = LinearShape { batch: 1, inputs: 5, outputs: 1 };
-    let error = cpu.linear(shape, &b, &b, &b, &mut a).unwrap_err();
+    let error = cpu.linear(shape, &b, &b, &b, false, &mut a).unwrap_err();
     assert_eq!(error.to_string(), "the input holds 4 numbers, 5 are needed");
     let mut tally = cpu.tally().unwrap();
     let error = cpu.cross_entropy(2, 2, &b, &vec![0, 2], &mut a, &mut tally).unwrap_err();
     assert!(error.to_string().contains("sample 1 is 2, but there are 2 classes"), "{error}");
     let pool = NormPoolShape { batch: 1, height: 2, width: 2, channels: 1, window: 3 };
-    let error = cpu.norm_pool_eval(pool, &b, &norm_state(pool), &mut a).unwrap_err();
+    let error =
+        cpu.norm_pool_eval(pool, &b, borrowed(&scaling(pool)), &norm_state(pool), &mut a).unwrap_err();
     assert!(error.to_string().contains("3x3 does not fit into 2x2"), "{error}");
     let one = NormPoolShape::vectors(1, 4);
-    assert!(cpu.norm_pool_train(one, &b, &mut norm_state(one), &mut a).is_err());
+    assert!(cpu.norm_pool_train(one, &b, borrowed(&scaling(one)), &mut norm_state(one), &mut a).is_err());
 }
 
 /// The loops without sums across lanes or fused products: an instruction set changes their speed and nothing else.
@@ -117,12 +125,15 @@ fn plain_loops_have_the_same_bits_for_every_instruction_set() {
         let mut x = single(pixels, 1);
         cpu.relu(pixels, &mut x).unwrap();
         let (mut state, mut y, mut z) = (norm_state(pool), Buffer::zeros(37 * 20), Buffer::zeros(37 * 20));
-        cpu.norm_pool_train(pool, &x, &mut state, &mut y).unwrap();
-        cpu.norm_pool_eval(pool, &x, &state, &mut z).unwrap();
+        let scaling = scaling(pool);
+        cpu.norm_pool_train(pool, &x, borrowed(&scaling), &mut state, &mut y).unwrap();
+        cpu.norm_pool_eval(pool, &x, borrowed(&scaling), &state, &mut z).unwrap();
         let (mut gx, mut gscale, mut goffset) = (Buffer::zeros(pixels), Buffer::zeros(5), Buffer::zeros(5));
-        cpu.norm_pool_backward(pool, &x, &state, &y, &mut gx, &mut gscale, &mut goffset).unwrap();
+        let gradients = Scaling { scale: &mut gscale, offset: &mut goffset };
+        cpu.norm_pool_backward(pool, &x, &scaling.scale, &state, &y, &mut gx, gradients).unwrap();
         let (mut mean, mut square) = (Buffer::zeros(pixels), Buffer::zeros(pixels));
-        cpu.adam(&Adam::new(1e-3, 1e-5, 1), &mut x, &gx, &mut mean, &mut square).unwrap();
+        let update = Update { parameter: &mut x, gradient: &gx, mean: &mut mean, square: &mut square };
+        cpu.adam(&Adam::new(1e-3, 1e-5, 1), &mut [update]).unwrap();
         cpu.axpy(pixels, 0.3, &gx, &mut x).unwrap();
         let mut sums = Buffer::zeros(20);
         cpu.sum_rows(37, 20, &y, &mut sums).unwrap();
@@ -152,19 +163,20 @@ fn sizes_that_wrap_around_are_refused() {
         !matches!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)), Ok(Ok(())))
     };
     let linear = LinearShape { batch: 2, inputs: side, outputs: 2 };
-    assert!(refused(&|| cpu.linear(linear, &six, &six, &six, &mut cpu.zeros(6).unwrap())));
+    assert!(refused(&|| cpu.linear(linear, &six, &six, &six, false, &mut cpu.zeros(6).unwrap())));
     assert!(refused(&|| cpu.linear_backward(
         linear,
         &six,
         &six,
-        &six,
+        None,
+        &mut cpu.zeros(6).unwrap(),
         Some(&mut cpu.zeros(6).unwrap()),
         &mut cpu.zeros(6).unwrap(),
         &mut cpu.zeros(6).unwrap()
     )));
     let image = ConvShape { batch: 2, height: side, width: 1, inputs: 1, outputs: 1, padding: Padding::Zero };
     let nine = cpu.zeros(9).unwrap();
-    assert!(refused(&|| cpu.convolution(image, &six, &nine, &six, &mut cpu.zeros(6).unwrap())));
+    assert!(refused(&|| cpu.convolution(image, &six, &nine, &six, false, &mut cpu.zeros(6).unwrap())));
     let equation = subdeq_map::Map::single(Activation::Tanh, 1.2).unwrap();
     assert!(Map::new(Operator::Dense { n: 1 << 32 }, equation).is_err());
     let plane = Operator::Conv { channels: 2, height: side, width: 1, padding: Padding::Zero, kernel: 3 };

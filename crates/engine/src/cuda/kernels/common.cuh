@@ -55,6 +55,21 @@ __device__ inline u64 block_count(u64 x) {
     return sum;
 }
 
+// True for all threads of the block that is the last of its launch to get here, which sees what the others wrote before. `arrived`
+// counts them and is 0 between launches. Which block that is depends on chance, so it must do the same whichever it is.
+__device__ inline bool last_to_arrive(u32* arrived) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(arrived, 1u) + 1 == gridDim.x * gridDim.y * gridDim.z;
+        if (last) arrived[0] = 0;
+    }
+    __syncthreads();
+    if (last) __threadfence();
+    return last;
+}
+
 // How a solve ended: the order of `Outcome` in report.rs.
 enum : u32 { CONVERGED = 0, ITERATION_LIMIT = 1, STAGNATED = 2, NOT_FINITE = 3 };
 

@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_rows_total(const doubl
     for (u64 column = first_entry(); column < cols; column += entry_step()) {
         double sum = 0.0;
         for (u32 part = 0; part < parts; part++) sum += partial[part * cols + column];
-        sums[column] += (float)sum;
+        sums[column] = (float)sum;
     }
 }
 
@@ -67,42 +67,67 @@ struct NormPool {
 #define NORM_EPSILON 1e-5
 #define NORM_MOMENTUM 0.1
 
-// Count, mean and sum of squared deviations of each channel over `each` pixels per part: moments[part][3][channel].
+// The channel that a thread works on, from one pixel to the next `sharers` further on: neighbouring threads take neighbouring channels.
+struct Lane {
+    u32 wide, sharers, sharer, channel;
+    bool idle;
+    __device__ explicit Lane(u32 channels) {
+        wide = channels < THREADS ? channels : THREADS;
+        sharers = THREADS / wide;
+        sharer = threadIdx.x / wide;
+        channel = blockIdx.y * wide + threadIdx.x % wide;
+        idle = sharer >= sharers || channel >= channels;
+    }
+    // The sum over those who share a channel, for the first of them.
+    __device__ double sum(double x) const {
+        __shared__ double parts[THREADS];
+        parts[threadIdx.x] = x;
+        __syncthreads();
+        double total = 0.0;
+        if (sharer == 0)
+            for (u32 s = 0; s < sharers; s++) total += parts[s * wide + threadIdx.x];
+        __syncthreads();
+        return total;
+    }
+};
+
+// Sums of each channel and of its squares over `each` pixels per part, all relative to the first pixel: moments[part][2][channel].
 extern "C" __global__ void __launch_bounds__(THREADS) norm_moments(const float* x, u64 pixels, u32 channels, u32 each, double* moments) {
-    u32 channel = blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;
-    u64 begin = (u64)blockIdx.y * each, end = begin + each < pixels ? begin + each : pixels;
-    double count = (double)(end - begin), sum = 0.0, squares = 0.0;
-    if (channel < channels)
-        for (u64 pixel = begin + threadIdx.x / COLUMNS; pixel < end; pixel += SHARERS) sum += x[pixel * channels + channel];
-    double mean = sum_of_sharers(sum) / count;
-    if (channel < channels)
-        for (u64 pixel = begin + threadIdx.x / COLUMNS; pixel < end; pixel += SHARERS) {
-            double off = x[pixel * channels + channel] - mean;
+    Lane lane(channels);
+    u64 begin = (u64)blockIdx.x * each, end = begin + each < pixels ? begin + each : pixels;
+    double sum = 0.0, squares = 0.0;
+    if (!lane.idle) {
+        double pivot = x[lane.channel];
+#pragma unroll 8
+        for (u64 pixel = begin + lane.sharer; pixel < end; pixel += lane.sharers) {
+            double off = x[pixel * channels + lane.channel] - pivot;
+            sum += off;
             squares += off * off;
         }
-    squares = sum_of_sharers(squares);
-    if (threadIdx.x < COLUMNS && channel < channels) {
-        double* part = moments + (u64)blockIdx.y * 3 * channels + channel;
-        part[0] = count;
-        part[channels] = mean;
-        part[2 * channels] = squares;
     }
+    sum = lane.sum(sum);
+    squares = lane.sum(squares);
+    if (lane.idle || lane.sharer != 0) return;
+    moments[(u64)blockIdx.x * 2 * channels + lane.channel] = sum;
+    moments[((u64)blockIdx.x * 2 + 1) * channels + lane.channel] = squares;
 }
 
-// Moments of the whole from those of the parts (Chan, Golub and LeVeque), in their order.
+// One block per channel: the moments of the whole from those of the parts.
 extern "C" __global__ void __launch_bounds__(THREADS)
-norm_statistics(const double* moments, u32 parts, u32 channels, float* running_mean, float* running_variance, float* batch_mean,
-                float* batch_inverse) {
-    u32 c = first_entry();
-    if (c >= channels) return;
-    double n = 0.0, mean = 0.0, squares = 0.0;
-    for (u32 part = 0; part < parts; part++) {
-        const double* of = moments + (u64)part * 3 * channels + c;
-        double count = of[0], total = n + count, gap = of[channels] - mean;
-        squares = squares + of[2 * channels] + gap * gap * n * count / total;
-        mean = mean + gap * count / total;
-        n = total;
+norm_statistics(const double* moments, u32 parts, u32 channels, u64 pixels, const float* x, float* running_mean, float* running_variance,
+                float* batch_mean, float* batch_inverse) {
+    u32 c = blockIdx.x;
+    double sum = 0.0, squares = 0.0, n = (double)pixels;
+    for (u32 part = threadIdx.x; part < parts; part += THREADS) {
+        sum += moments[(u64)part * 2 * channels + c];
+        squares += moments[((u64)part * 2 + 1) * channels + c];
     }
+    sum = block_sum(sum);
+    squares = block_sum(squares) - sum * sum / n;
+    if (threadIdx.x != 0) return;
+    // Rounding alone could make it negative; a NaN stays one.
+    squares = squares < 0.0 ? 0.0 : squares;
+    double mean = x[c] + sum / n;
     batch_mean[c] = (float)mean;
     batch_inverse[c] = (float)(1.0 / sqrt(squares / n + NORM_EPSILON));
     running_mean[c] = (float)((1.0 - NORM_MOMENTUM) * running_mean[c] + NORM_MOMENTUM * mean);
@@ -146,98 +171,244 @@ norm_pool_eval(NormPool shape, const float* x, const float* mean, const float* v
     }
 }
 
-// One block per channel: the sums of gy and of gy * xhat, added to the gradients and kept for `norm_pool_gradient`.
-extern "C" __global__ void __launch_bounds__(THREADS)
-norm_pool_sums(NormPool shape, const float* normalised, const float* gy, double* sums, float* gscale, float* goffset) {
-    u32 c = blockIdx.x, cells = shape.rows * shape.cols;
+// Parts of the sums of gy and of gy * xhat over the batch: sums[channel][part][2].
+#define SUM_PARTS 8
+
+// One block per channel and part.
+extern "C" __global__ void __launch_bounds__(THREADS) norm_pool_sums(NormPool shape, const float* normalised, const float* gy, double* sums) {
+    u32 c = blockIdx.x, part = blockIdx.y, cells = shape.rows * shape.cols, each = (shape.batch + SUM_PARTS - 1) / SUM_PARTS;
+    u32 begin = min(part * each, shape.batch), end = min(begin + each, shape.batch);
     u64 len = (u64)cells * shape.channels;
     double plain = 0.0, weighted = 0.0;
-    for (u64 i = threadIdx.x; i < (u64)shape.batch * cells; i += THREADS) {
-        u64 at = i / cells * len + (u64)c * cells + i % cells;
+#pragma unroll 4
+    for (u64 i = threadIdx.x; i < (u64)(end - begin) * cells; i += THREADS) {
+        u64 at = (begin + i / cells) * len + (u64)c * cells + i % cells;
         plain += gy[at];
         weighted += gy[at] * normalised[at];
     }
     plain = block_sum(plain);
     weighted = block_sum(weighted);
-    if (threadIdx.x == 0) {
-        sums[2 * c] = plain;
-        sums[2 * c + 1] = weighted;
-        goffset[c] += (float)plain;
-        gscale[c] += (float)weighted;
-    }
+    if (threadIdx.x != 0) return;
+    sums[(c * SUM_PARTS + part) * 2] = plain;
+    sums[(c * SUM_PARTS + part) * 2 + 1] = weighted;
 }
 
-// gx = slope g - level - tilt x, the constants per channel.
+// gx = slope g - level - tilt x, the constants per channel; and the gradients for scale and offset.
 extern "C" __global__ void __launch_bounds__(THREADS)
 norm_pool_gradient(NormPool shape, const float* x, const float* scale, const float* mean, const float* inverse, const double* sums,
-                   const float* gy, float* gx) {
-    u32 cells = shape.rows * shape.cols;
+                   const float* gy, u32 each, float* gx, float* gscale, float* goffset) {
+    Lane lane(shape.channels);
+    if (lane.idle) return;
+    u32 c = lane.channel, cells = shape.rows * shape.cols;
     u64 pixels = (u64)shape.batch * shape.height * shape.width;
-    double count = (double)pixels;
-    for (u64 i = first_entry(); i < pixels * shape.channels; i += entry_step()) {
-        u32 c = i % shape.channels;
-        u64 pixel = i / shape.channels, sample = pixel / (shape.height * shape.width);
-        u32 row = pixel / shape.width % shape.height / shape.window, column = pixel % shape.width / shape.window;
-        double gain = (double)scale[c] * inverse[c], lean = gain * inverse[c] * sums[2 * c + 1] / count;
-        float slope = (float)(gain / (double)(shape.window * shape.window)), tilt = (float)lean;
-        float level = (float)(gain * sums[2 * c] / count - lean * mean[c]);
+    double plain = 0.0, weighted = 0.0, count = (double)pixels;
+    for (u32 part = 0; part < SUM_PARTS; part++) {
+        plain += sums[(c * SUM_PARTS + part) * 2];
+        weighted += sums[(c * SUM_PARTS + part) * 2 + 1];
+    }
+    if (blockIdx.x == 0 && lane.sharer == 0) {
+        goffset[c] = (float)plain;
+        gscale[c] = (float)weighted;
+    }
+    double gain = (double)scale[c] * inverse[c], lean = gain * inverse[c] * weighted / count;
+    float slope = (float)(gain / (double)(shape.window * shape.window)), tilt = (float)lean;
+    float level = (float)(gain * plain / count - lean * mean[c]);
+    u64 begin = (u64)blockIdx.x * each, end = begin + each < pixels ? begin + each : pixels;
+#pragma unroll 4
+    for (u64 at = begin + lane.sharer; at < end; at += lane.sharers) {
+        u32 pixel = (u32)at, row = pixel / shape.width % shape.height / shape.window, column = pixel % shape.width / shape.window;
+        u64 sample = pixel / (shape.height * shape.width);
         // Pixels that no window covers have no gradient of their own.
         bool covered = row < shape.rows && column < shape.cols;
         float g = covered ? slope * gy[(sample * shape.channels + c) * cells + row * shape.cols + column] : 0.0f;
-        gx[i] = g - level - tilt * x[i];
+        gx[at * shape.channels + c] = g - level - tilt * x[at * shape.channels + c];
     }
 }
 
-// One thread per sample: the gradient of the mean loss for its logits, its loss, and whether its largest logit is the label's.
+// Batch norm of vectors, that is without pooling: eight neighbouring channels per block, which goes over the batch as often as it needs.
+#define NEIGHBOURS 8
+
+// The sum over the threads of one channel, for all of them.
+__device__ inline double sum_of_channel(double x) {
+    __shared__ double parts[THREADS];
+    parts[threadIdx.x] = x;
+    __syncthreads();
+    for (u32 half = THREADS / 2; half >= NEIGHBOURS; half /= 2) {
+        if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+        __syncthreads();
+    }
+    double sum = parts[threadIdx.x % NEIGHBOURS];
+    __syncthreads();
+    return sum;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
-cross_entropy(const float* logits, const u32* labels, u32 batch, u32 classes, float* gradient, double* losses, u32* hits) {
-    u32 sample = first_entry();
-    if (sample >= batch) return;
+norm_vectors_train(const float* x, u32 batch, u32 channels, const float* scale, const float* offset, float* running_mean,
+                   float* running_variance, float* batch_mean, float* batch_inverse, float* normalised, float* y) {
+    u32 c = blockIdx.x * NEIGHBOURS + threadIdx.x % NEIGHBOURS, first = threadIdx.x / NEIGHBOURS, step = THREADS / NEIGHBOURS;
+    u32 end = c < channels ? batch : 0;
+    double sum = 0.0, squares = 0.0, n = (double)batch;
+#pragma unroll 8
+    for (u32 i = first; i < end; i += step) sum += x[(u64)i * channels + c];
+    double mean = sum_of_channel(sum) / n;
+#pragma unroll 8
+    for (u32 i = first; i < end; i += step) {
+        double off = x[(u64)i * channels + c] - mean;
+        squares += off * off;
+    }
+    squares = sum_of_channel(squares);
+    if (c >= channels) return;
+    float level = (float)mean, inverse = (float)(1.0 / sqrt(squares / n + NORM_EPSILON)), gain = scale[c], shift = offset[c];
+    for (u32 i = first; i < end; i += step) {
+        float xhat = (x[(u64)i * channels + c] - level) * inverse;
+        normalised[(u64)i * channels + c] = xhat;
+        y[(u64)i * channels + c] = xhat * gain + shift;
+    }
+    if (first != 0) return;
+    batch_mean[c] = level;
+    batch_inverse[c] = inverse;
+    running_mean[c] = (float)((1.0 - NORM_MOMENTUM) * running_mean[c] + NORM_MOMENTUM * mean);
+    running_variance[c] = (float)((1.0 - NORM_MOMENTUM) * running_variance[c] + NORM_MOMENTUM * (squares / (n - 1.0)));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+norm_vectors_backward(const float* normalised, u32 batch, u32 channels, const float* scale, const float* inverse, const float* gy, float* gx,
+                      float* gscale, float* goffset) {
+    u32 c = blockIdx.x * NEIGHBOURS + threadIdx.x % NEIGHBOURS, first = threadIdx.x / NEIGHBOURS, step = THREADS / NEIGHBOURS;
+    u32 end = c < channels ? batch : 0;
+    double plain = 0.0, weighted = 0.0, n = (double)batch;
+#pragma unroll 8
+    for (u32 i = first; i < end; i += step) {
+        u64 at = (u64)i * channels + c;
+        plain += gy[at];
+        weighted += gy[at] * normalised[at];
+    }
+    plain = sum_of_channel(plain);
+    weighted = sum_of_channel(weighted);
+    if (c >= channels) return;
+    double gain = (double)scale[c] * inverse[c];
+    float slope = (float)gain, level = (float)(gain * plain / n), tilt = (float)(gain * weighted / n);
+    for (u32 i = first; i < end; i += step) {
+        u64 at = (u64)i * channels + c;
+        gx[at] = slope * gy[at] - level - tilt * normalised[at];
+    }
+    if (first != 0) return;
+    goffset[c] = (float)plain;
+    gscale[c] = (float)weighted;
+}
+
+// 32 threads per sample.
+#define GROUP 32
+
+struct Best {
+    float value;
+    u32 class_;
+};
+
+// The largest of the 32 values of a sample and its number, the first of several; NaN is never the largest.
+__device__ inline Best largest_of_group(Best mine) {
+    __shared__ Best parts[THREADS];
+    parts[threadIdx.x] = mine;
+    __syncthreads();
+    for (u32 half = GROUP / 2; half > 0; half /= 2) {
+        if (threadIdx.x % GROUP < half) {
+            Best other = parts[threadIdx.x + half], &own = parts[threadIdx.x];
+            if (other.value > own.value || (other.value == own.value && other.class_ < own.class_)) own = other;
+        }
+        __syncthreads();
+    }
+    Best best = parts[threadIdx.x / GROUP * GROUP];
+    __syncthreads();
+    return best;
+}
+
+__device__ inline float sum_of_group(float x) {
+    __shared__ float parts[THREADS];
+    parts[threadIdx.x] = x;
+    __syncthreads();
+    for (u32 half = GROUP / 2; half > 0; half /= 2) {
+        if (threadIdx.x % GROUP < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+        __syncthreads();
+    }
+    float sum = parts[threadIdx.x / GROUP * GROUP];
+    __syncthreads();
+    return sum;
+}
+
+// What a sample adds to the counters.
+struct Scored {
+    double loss, hit;
+};
+
+// The gradient of the mean loss for the logits; the last block to end adds losses and hits to the counters, sample after sample.
+extern "C" __global__ void __launch_bounds__(THREADS)
+cross_entropy(const float* logits, const u32* labels, u32 batch, u32 classes, float* gradient, Scored* scored, u32* arrived, Tally* tally) {
+    u32 sample = blockIdx.x * (THREADS / GROUP) + threadIdx.x / GROUP, first = threadIdx.x % GROUP, end = sample < batch ? classes : 0;
     const float* x = logits + (u64)sample * classes;
     float* g = gradient + (u64)sample * classes;
-    u32 label = labels[sample], best = 0;
-    for (u32 c = 0; c < classes; c++)
-        if (x[c] > x[best]) best = c;
-    float top = x[best], sum = 0.0f, weight = (float)(1.0 / (double)batch);
-    hits[sample] = best == label && isfinite(top);
-    double loss = -(double)(x[label] - top);
-    for (u32 c = 0; c < classes; c++) {
-        g[c] = expf(x[c] - top);
-        sum += g[c];
+    Best best = {-INFINITY, classes};
+    for (u32 c = first; c < end; c += GROUP)
+        if (x[c] > best.value || (x[c] == best.value && c < best.class_)) best = {x[c], c};
+    best = largest_of_group(best);
+    float top = best.value, part = 0.0f, weight = (float)(1.0 / (double)batch);
+    for (u32 c = first; c < end; c += GROUP) part += expf(x[c] - top);
+    float sum = sum_of_group(part), share = weight / sum;
+    for (u32 c = first; c < end; c += GROUP) g[c] = expf(x[c] - top) * share - (c == labels[sample] ? weight : 0.0f);
+    if (end > 0 && first == 0) {
+        u32 label = labels[sample];
+        bool hit = best.class_ == label && isfinite(top) && !isnan(x[0]);
+        scored[sample] = {log((double)sum) - (double)(x[label] - top), hit ? 1.0 : 0.0};
     }
-    losses[sample] = loss + log((double)sum);
-    float scale = weight / sum;
-    for (u32 c = 0; c < classes; c++) g[c] = g[c] * scale - (c == label ? weight : 0.0f);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS) tally_losses(const double* losses, const u32* hits, u32 batch, Tally* tally) {
-    double loss = 0.0;
-    u64 correct = 0;
+    if (!last_to_arrive(arrived)) return;
+    double loss = 0.0, hits = 0.0;
     for (u32 i = threadIdx.x; i < batch; i += THREADS) {
-        loss += losses[i];
-        correct += hits[i];
+        loss += scored[i].loss;
+        hits += scored[i].hit;
     }
     loss = block_sum(loss);
-    correct = block_count(correct);
-    if (threadIdx.x == 0) {
-        tally->samples += batch;
-        tally->loss += loss;
-        tally->correct += correct;
-    }
+    hits = block_sum(hits);
+    if (threadIdx.x != 0) return;
+    tally->samples += batch;
+    tally->loss += loss;
+    tally->correct += (u64)hits;
 }
 
 struct Adam {
     float rate, root, beta1, rest1, beta2, rest2, epsilon, l2;
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-adam(Adam adam, float* parameter, const float* gradient, float* mean, float* square, u64 len) {
-    for (u64 i = first_entry(); i < len; i += entry_step()) {
-        float p = parameter[i], g = gradient[i] + adam.l2 * p;
-        float m = adam.beta1 * mean[i] + adam.rest1 * g;
-        float v = adam.beta2 * square[i] + adam.rest2 * g * g;
-        mean[i] = m;
-        square[i] = v;
-        parameter[i] = p - adam.rate * m / (sqrtf(v) * adam.root + adam.epsilon);
+// A parameter, its gradient and its two moments.
+struct Update {
+    float* parameter;
+    const float* gradient;
+    float *mean, *square;
+    u64 len;
+};
+
+// Parameters of one launch, and entries of a block.
+#define UPDATES 16
+#define UPDATE_ENTRIES 1024
+
+struct Updates {
+    Update of[UPDATES];
+    // The first block of each.
+    u32 first[UPDATES];
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS) adam(Adam adam, Updates updates, u32 count) {
+    u32 which = 0;
+    while (which + 1 < count && blockIdx.x >= updates.first[which + 1]) which++;
+    const Update& update = updates.of[which];
+    u64 begin = (u64)(blockIdx.x - updates.first[which]) * UPDATE_ENTRIES;
+#pragma unroll
+    for (u32 k = 0; k < UPDATE_ENTRIES / THREADS; k++) {
+        u64 i = begin + k * THREADS + threadIdx.x;
+        if (i >= update.len) break;
+        float p = update.parameter[i], g = update.gradient[i] + adam.l2 * p;
+        float m = adam.beta1 * update.mean[i] + adam.rest1 * g;
+        float v = adam.beta2 * update.square[i] + adam.rest2 * g * g;
+        update.mean[i] = m;
+        update.square[i] = v;
+        update.parameter[i] = p - adam.rate * m / (sqrtf(v) * adam.root + adam.epsilon);
     }
 }

@@ -22,8 +22,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) scatter_rows(const float* 
         for (u64 row = 0; row < count; row++) to[(u64)(picks[row] & SAMPLE) * len + i] = from[row * len + i];
 }
 
-// bad[0] becomes 1 if a number is infinite or NaN.
-extern "C" __global__ void __launch_bounds__(THREADS) find_bad(const float* x, u64 len, u32* bad) {
-    for (u64 i = first_entry(); i < len; i += entry_step())
-        if (!isfinite(x[i])) bad[0] = 1;
+// Arrays that are copied together.
+#define ARRAYS 4
+struct Arrays {
+    const float* from[ARRAYS];
+    float* to[ARRAYS];
+    u64 len[ARRAYS];
+};
+
+// Copies weights. state[0] becomes 1 if a number is infinite or NaN, else 0; the rest of `state` is 0 between launches: what was found
+// so far, and the blocks that have arrived.
+extern "C" __global__ void __launch_bounds__(THREADS) load_weights(Arrays arrays, u32* state) {
+    bool bad = false;
+    for (u32 k = 0; k < ARRAYS; k++)
+        for (u64 i = first_entry(); i < arrays.len[k]; i += entry_step()) {
+            float x = arrays.from[k][i];
+            arrays.to[k][i] = x;
+            bad |= !isfinite(x);
+        }
+    if (bad) atomicOr(state + 1, 1u);
+    if (!last_to_arrive(state + 2) || threadIdx.x != 0) return;
+    state[0] = atomicExch(state + 1, 0u);
 }
