@@ -32,6 +32,8 @@ modules!(
     "memory",
     "data_sets",
     "products",
+    "convolutions",
+    "convolution_gradients",
     "layers",
     "parametrise",
     "eigen",
@@ -221,7 +223,9 @@ mod tests {
 
     const HEADERS: &str = concat!(
         include_str!("kernels/common.cuh"),
+        include_str!("kernels/images.cuh"),
         include_str!("kernels/map.cuh"),
+        include_str!("kernels/mma.cuh"),
         include_str!("kernels/product.cuh"),
         include_str!("kernels/solve.cuh")
     );
