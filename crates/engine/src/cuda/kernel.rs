@@ -34,6 +34,8 @@ modules!(
     "products",
     "linear",
     "few_channels",
+    "convolutions",
+    "convolution_gradients",
     "layers",
     "parametrise",
     "eigen",
@@ -223,7 +225,9 @@ mod tests {
 
     const HEADERS: &str = concat!(
         include_str!("kernels/common.cuh"),
+        include_str!("kernels/images.cuh"),
         include_str!("kernels/map.cuh"),
+        include_str!("kernels/mma.cuh"),
         include_str!("kernels/product.cuh"),
         include_str!("kernels/solve.cuh")
     );

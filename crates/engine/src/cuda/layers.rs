@@ -4,7 +4,7 @@ use super::few_channels::FewChannels;
 use super::gpu::{Grid, Memory, THREADS};
 use super::kernel::{Argument, Passed, launch};
 use super::memory::{CudaIntegers, CudaTally, Known};
-use super::product::{Convolution, pack};
+use super::convolution::Convolution;
 use super::{Cuda, linear};
 use crate::cpu::packed::check_len;
 use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Scaling, Update};
@@ -217,7 +217,7 @@ impl Layers for Cuda {
         }
         let mut scratch = self.scratch();
         let packed = scratch.parts(convolution.packed_len())?;
-        pack(&self.gpu, &[w.at(0)], [shape.outputs, shape.inputs, 9], false, packed)?;
+        convolution.pack(&self.gpu, &[w.at(0)], false, packed)?;
         convolution.convolve(&self.gpu, x, packed, Some(b), y, None)?;
         if rectified { self.relu(pixels * shape.outputs, y) } else { Ok(()) }
     }
@@ -255,10 +255,10 @@ impl Layers for Cuda {
         gw.clear()?;
         if pixels > 0 {
             if let Some(gx) = gx {
-                let mut scratch = self.scratch();
-                let packed = scratch.parts(convolution.packed_len())?;
-                pack(&self.gpu, &[w.at(0)], [shape.outputs, shape.inputs, 9], true, packed)?;
                 let transposed = Convolution { inputs: shape.outputs, outputs: shape.inputs, ..convolution };
+                let mut scratch = self.scratch();
+                let packed = scratch.parts(transposed.packed_len())?;
+                transposed.pack(&self.gpu, &[w.at(0)], true, packed)?;
                 transposed.convolve(&self.gpu, gy, packed, None, gx, None)?;
             }
             convolution.add_gradient(&self.gpu, gy, x, &mut [gw])?;

@@ -9,6 +9,8 @@ use crate::{Extent, Measure, Result, Stopping};
 
 /// Iterations between two looks: each look waits for the GPU, each iteration too many is wasted.
 const LOOK: u32 = 8;
+/// Numbers of a part of a long state.
+const PART: usize = 4096;
 /// The largest window of Anderson's method, as in `kernels/anderson.cu`.
 pub(super) const MOST: usize = 8;
 
@@ -91,7 +93,7 @@ unsafe impl Passed for Broyden {}
 
 /// `Progress`, `Distance`, `History` and `Standing` of the kernels: the host never looks into them.
 type Progress = [f64; 2];
-type Distance = [f64; 4];
+pub(super) type Distance = [f64; 4];
 type History = [f64; 7];
 type Standing = [f64; 6];
 
@@ -102,6 +104,8 @@ pub(super) struct SampleMemory {
     active: Memory<u32>,
     remaining: Memory<u32>,
     distances: Memory<Distance>,
+    /// Of parts of long states.
+    parts: Memory<Distance>,
 }
 
 impl SampleMemory {
@@ -111,6 +115,7 @@ impl SampleMemory {
             active: Memory::empty(gpu),
             remaining: Memory::empty(gpu),
             distances: Memory::empty(gpu),
+            parts: Memory::empty(gpu),
         }
     }
 }
@@ -159,11 +164,13 @@ pub(super) struct Problem<'a> {
     pub given: (&'a Memory<f32>, usize),
     /// Whether the weights are not finite.
     pub bad: &'a Memory<u32>,
+    /// Where every step leaves the distances of so many parts of each sample, if it does.
+    pub measured: Option<(&'a Memory<Distance>, usize)>,
 }
 
 impl Problem<'_> {
     /// Iterates until every sample has ended. The start is in `iterates[0]`; the last images go to `ends`. `step` writes the image
-    /// of the argument, for the samples that are flagged.
+    /// of the argument for the samples that are flagged, and must leave the images of all others as they are.
     pub fn solve(
         &self,
         samples: &mut SampleMemory,
@@ -174,7 +181,7 @@ impl Problem<'_> {
         mut step: impl FnMut(&Memory<f32>, &mut Memory<f32>, &Memory<u32>) -> Result<()>,
     ) -> Result<()> {
         let Self { gpu, batch, len, stopping, .. } = *self;
-        let SampleMemory { progress, active, remaining, distances } = samples;
+        let SampleMemory { progress, active, remaining, distances, parts } = samples;
         progress.reserve(batch)?;
         active.reserve(batch)?;
         remaining.reserve(1)?;
@@ -206,7 +213,7 @@ impl Problem<'_> {
         launch!(gpu, "begin_solve", blocks, &table, given, given_len, self.bad)?;
         let choice = memory.begin(gpu, batch, len, self.method)?;
         let [first, second] = iterates;
-        let (mut argument, mut image) = (second, first);
+        let (mut argument, mut image) = (&mut *second, &mut *first);
         for iteration in 1..=rule.max_iterations {
             match &choice {
                 Choice::Picard => std::mem::swap(&mut argument, &mut image),
@@ -218,21 +225,18 @@ impl Problem<'_> {
                 }
             }
             step(argument, image, active)?;
-            let (z, f, to) = (&*argument, &mut *image, &mut *ends);
+            let (z, f) = (&*argument, &mut *image);
             match &choice {
-                Choice::Picard => {
-                    launch!(gpu, "conclude_step", blocks, &rule, iteration, &table, z, f, len, to)?;
-                }
+                Choice::Picard => self.conclude(&rule, iteration, &table, active, parts, z, f)?,
                 Choice::Anderson(memory) => {
-                    launch!(gpu, "judge", blocks, &rule, iteration, &table, memory, z, f, len, to)?;
+                    launch!(gpu, "judge", blocks, &rule, iteration, &table, memory, z, f, len)?;
                 }
                 Choice::Broyden(memory) => {
-                    launch!(gpu, "judge_broyden", blocks, &rule, iteration, &table, memory, z, f, len, to)?;
+                    launch!(gpu, "judge_broyden", blocks, &rule, iteration, &table, memory, z, f, len)?;
                 }
             }
             if together {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, batch as u32)?;
-                launch!(gpu, "take_answers", blocks, &table, &*image, len, &mut *ends)?;
             }
             if iteration.is_multiple_of(LOOK) {
                 let mut left = [0];
@@ -242,7 +246,42 @@ impl Problem<'_> {
                 }
             }
         }
-        Ok(())
+        // Picard's images alternate between the two.
+        let odd = if let Choice::Picard = choice { &*second } else { &*first };
+        let grid = Grid::samples(batch, len);
+        launch!(gpu, "take_answers", grid, batch as u32, &*reports, odd, &*first, len, ends)
+    }
+
+    /// Ends the samples whose images are near enough to their arguments.
+    #[allow(clippy::too_many_arguments)] // the rule, where the samples stand, and two states of each
+    fn conclude(
+        &self,
+        rule: &Rule,
+        iteration: u32,
+        table: &Samples,
+        active: &Memory<u32>,
+        parts: &mut Memory<Distance>,
+        argument: &Memory<f32>,
+        image: &Memory<f32>,
+    ) -> Result<()> {
+        let Self { gpu, batch, len, .. } = *self;
+        if self.measured.is_none() && len <= 2 * PART {
+            let blocks = Grid::blocks(batch);
+            return launch!(gpu, "conclude_step", blocks, rule, iteration, table, argument, image, len);
+        }
+        let (parts, count) = match self.measured {
+            Some(measured) => measured,
+            None => {
+                let count = len.div_ceil(PART);
+                parts.reserve(batch * count)?;
+                let grid = Grid(count as u32, batch as u32, 1);
+                let (measure, to) = (rule.measure, &mut *parts);
+                launch!(gpu, "measure_parts", grid, measure, active, argument, image, len, PART, to)?;
+                (&*parts, count)
+            }
+        };
+        let warps = Grid::threads(32 * batch);
+        launch!(gpu, "conclude_parts", warps, rule, iteration, table, batch as u32, parts, count as u32)
     }
 }
 

@@ -102,7 +102,7 @@ propose(Anderson anderson, u64 len, const u32* active, const float* image, float
 
 // Takes a pair into the history, or takes back a combination that did not help; then as `conclude_step`.
 extern "C" __global__ void __launch_bounds__(THREADS)
-judge(Stopping stopping, u32 iteration, Samples samples, Anderson anderson, const float* argument, float* image, u64 len, float* answers) {
+judge(Stopping stopping, u32 iteration, Samples samples, Anderson anderson, const float* argument, float* image, u64 len) {
     u32 sample = blockIdx.x, window = anderson.window;
     if (samples.active[sample] != 1) return;
     const float* z = argument + sample * len;
@@ -143,6 +143,5 @@ judge(Stopping stopping, u32 iteration, Samples samples, Anderson anderson, cons
             anderson.histories[sample] = {count, next, 0, 0, residual, d};
         }
     }
-    __syncthreads();
-    conclude(stopping, iteration, samples, d, f, len, answers);
+    if (threadIdx.x == 0) conclude(stopping, iteration, samples, sample, d);
 }

@@ -72,3 +72,16 @@ __device__ inline float activate(const Map& map, float u, float& d) {
     d *= map.power * h / based;
     return h;
 }
+
+// f(u, w; y) + shift, before any normalisation. For gains u and w are A h(P z) and B h(N z) already; `other` is the second injection
+// of a power ratio.
+__device__ inline float image_of(const Map& map, float u, float w, float y, float other) {
+    switch (map.formula) {
+        case SINGLE: return map.inner ? activate(map, u + y) + map.shift : activate(map, u) + (y + map.shift);
+        case SPLIT_SIGN: return activate(map, u) - activate(map, w) + (y + map.shift);
+        case GAINS: return u - w + (y + map.shift);
+        case DIVISIVE: return activate(map, u / (map.q + w)) + (y + map.shift);
+        case RATIONAL: return u / (map.q + u + w) + (y + map.shift);
+        default: return powf((u + y + map.e) / (w + other + map.e), map.p);
+    }
+}

@@ -20,27 +20,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) activate_planes(Map map, u
     for (u64 i = share.first; i < map.planes * map.len; i += share.step) of[i] = activate(map, of[i]);
 }
 
-// out <- f(u, w; y) + shift, before any normalisation. For gains u and w are A h(P z) and B h(N z) already.
+// out <- f(u, w; y) + shift, before any normalisation.
 extern "C" __global__ void __launch_bounds__(THREADS)
 epilogue(Map map, u32 batch, const float* u, const float* y, float* out, const u32* active) {
     Share share = share_of(batch);
     if (active && !active[share.sample]) return;
     const float* us = u + (u64)share.sample * map.planes * map.len;
-    const float* ws = us + map.len;
-    const float* ys = y + (u64)share.sample * map.len * (map.formula == POWER_RATIO ? 2 : 1);
+    const float* ws = us + (map.planes - 1) * map.len;
+    u64 other = map.formula == POWER_RATIO ? map.len : 0;
+    const float* ys = y + share.sample * (map.len + other);
     float* to = out + (u64)share.sample * map.len;
-    for (u64 i = share.first; i < map.len; i += share.step) {
-        float f;
-        switch (map.formula) {
-            case SINGLE: f = map.inner ? activate(map, us[i] + ys[i]) + map.shift : activate(map, us[i]) + (ys[i] + map.shift); break;
-            case SPLIT_SIGN: f = activate(map, us[i]) - activate(map, ws[i]) + (ys[i] + map.shift); break;
-            case GAINS: f = us[i] - ws[i] + (ys[i] + map.shift); break;
-            case DIVISIVE: f = activate(map, us[i] / (map.q + ws[i])) + (ys[i] + map.shift); break;
-            case RATIONAL: f = us[i] / (map.q + us[i] + ws[i]) + (ys[i] + map.shift); break;
-            default: f = powf((us[i] + ys[i] + map.e) / (ws[i] + ys[map.len + i] + map.e), map.p);
-        }
-        to[i] = f;
-    }
+    for (u64 i = share.first; i < map.len; i += share.step) to[i] = image_of(map, us[i], ws[i], ys[i], ys[other + i]);
 }
 
 // The slopes df/du and df/dw, and out <- f + shift. For gains: the slopes of h, u <- h(u), w <- h(w), and no out.

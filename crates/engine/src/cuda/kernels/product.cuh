@@ -72,17 +72,7 @@ __device__ inline float seen(const Images& images, const Pixel& pixel, const Tap
     return pixel.sample[(u64)((u32)row * images.width + (u32)column) * images.channels + tap.offset];
 }
 
-// Patches of images as a factor: pixels outside, taps summed over.
-struct Patches {
-    Images images;
-    typedef Pixel Place;
-    typedef Tap Step;
-    __device__ Place place(u32 i) const { return pixel_of(images, i); }
-    __device__ Step step(u32 k) const { return tap_of(images, k); }
-    __device__ float load(Place place, Step step) const { return seen(images, place, step); }
-};
-
-// The same the other way round: taps outside, pixels summed over.
+// Patches of images as a factor: taps outside, pixels summed over.
 struct PatchesTurned {
     Images images;
     typedef Tap Place;

@@ -1,4 +1,4 @@
-// Linear parts: matrix products and convolutions, their transposes, and the gradients of their weights.
+// Matrix products, and the gradients of weights.
 #include "product.cuh"
 
 struct Sizes {
@@ -36,13 +36,6 @@ product_tn(Factor a, Factor b, const float* bias, Target c, Sizes sizes, const u
     whole_product<false, false>(a, b, bias, c, sizes, active);
 }
 
-// Rows are pixels, the sum runs over planes, taps and channels.
-extern "C" __global__ void __launch_bounds__(THREADS)
-convolve(Images images, Factor weights, const float* bias, Target c, Sizes sizes, const u32* active) {
-    Patches patches = {images};
-    whole_product<true, false>(patches, weights, bias, c, sizes, active);
-}
-
 // Rows are outputs, columns are taps and input channels, the sum runs over pixels.
 extern "C" __global__ void __launch_bounds__(THREADS)
 convolve_gradient(Factor gradients, Images images, Target c, Sizes sizes) {
@@ -50,28 +43,22 @@ convolve_gradient(Factor gradients, Images images, Target c, Sizes sizes) {
     whole_product<false, false>(gradients, patches, (const float*)0, c, sizes, (const u32*)0);
 }
 
-// Weights [out][in][tap] of one plane in the order in which `convolve` sums: forward one row per (tap, in) with a column per
-// (plane, out); transposed one row per (plane, mirrored tap, out) with a column per in.
-extern "C" __global__ void __launch_bounds__(THREADS)
-pack_weights(const float* w, float* packed, u32 outputs, u32 inputs, u32 taps, u32 plane, u32 planes, u32 transposed) {
-    u64 count = (u64)outputs * inputs * taps;
-    for (u64 i = first_entry(); i < count; i += entry_step()) {
-        u32 tap = i % taps, in = i / taps % inputs, out = i / taps / inputs;
-        u64 at = transposed ? (((u64)plane * taps + (taps - 1 - tap)) * outputs + out) * inputs + in
-                            : ((u64)tap * inputs + in) * ((u64)planes * outputs) + (u64)plane * outputs + out;
-        packed[at] = w[i];
-    }
-}
-
-// sums[i] += sign * the parts of entry i, in their order. The entry (row, tap, in) of a part goes to (row, in, tap).
+// sums[i] += sign * the parts of entry i. The entry (row, tap, in) of a part goes to (row, in, tap). A block has 32 entries; eight groups of
+// threads add up every eighth part, then one of them adds those sums, in their order.
 extern "C" __global__ void __launch_bounds__(THREADS)
 add_parts(const float* parts, u32 count, u64 part_stride, u64 len, u32 taps, u32 inputs, float sign, float* sums) {
-    for (u64 i = first_entry(); i < len; i += entry_step()) {
-        double sum = 0.0;
-        for (u32 part = 0; part < count; part++) sum += parts[part * part_stride + i];
-        u64 row = i / ((u64)taps * inputs);
-        u32 tap = i / inputs % taps, in = i % inputs;
-        u64 to = (row * inputs + in) * taps + tap;
-        sums[to] += sign * (float)sum;
-    }
+    __shared__ double groups[THREADS / 32][32];
+    u32 lane = threadIdx.x % 32, group = threadIdx.x / 32;
+    u64 i = (u64)blockIdx.x * 32 + lane;
+    double sum = 0.0;
+    if (i < len)
+#pragma unroll 8
+        for (u32 part = group; part < count; part += THREADS / 32) sum += parts[part * part_stride + i];
+    groups[group][lane] = sum;
+    __syncthreads();
+    if (group != 0 || i >= len) return;
+    for (u32 k = 1; k < THREADS / 32; k++) sum += groups[k][lane];
+    u64 row = i / ((u64)taps * inputs);
+    u32 tap = i / inputs % taps, in = i % inputs;
+    sums[(row * inputs + in) * taps + tap] += sign * (float)sum;
 }
