@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
-use super::kernel::{Argument, Kernel, MODULES, entries};
+use super::kernel::{Argument, Kernel, MODULES, Module, Target, entries};
 use crate::{EngineError, Result};
 
 /// The least driver that understands the kernels' PTX, as the driver counts: 13.0.
 const DRIVER: i32 = 13_000;
 /// The least GPU that the kernels are compiled for: compute capability 8.0.
 const CAPABILITY: i32 = 80;
+/// The GPUs that kernels with Hopper's own instructions run on: compute capability 9.0.
+const HOPPER: i32 = 90;
 /// Threads of a block, as in `kernels/common.cuh`.
 pub(super) const THREADS: u32 = 256;
 
@@ -24,8 +26,10 @@ pub(super) struct Gpu {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
-    kernels: HashMap<&'static str, Kernel>,
+    /// By name. Those of `Target::Hopper` come when they are wanted.
+    kernels: RwLock<HashMap<&'static str, Kernel>>,
     name: String,
+    capability: i32,
     memory: u64,
     /// Whether to wait after every kernel, to find the one that fails.
     sync: bool,
@@ -46,6 +50,13 @@ impl fmt::Debug for Gpu {
 /// Blocks of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid(pub u32, pub u32, pub u32);
+
+/// A block's threads, and the bytes of shared memory that a launch gives it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub threads: u32,
+    pub shared: u32,
+}
 
 impl Grid {
     /// Enough for an entry per thread; the kernels go on from there where the entries are more.
@@ -144,7 +155,42 @@ impl Gpu {
         // SAFETY: as for the attributes.
         let memory = said("a GPU's memory", unsafe { result::device::total_mem(device) })? as u64;
         let sync = std::env::var("SUBDEQ_CUDA_SYNC").is_ok_and(|value| value != "0");
-        Ok(Self { device, context, stream, kernels: load_kernels()?, name, memory, sync })
+        let mut kernels = HashMap::new();
+        for module in MODULES.iter().filter(|module| module.target == Target::Every) {
+            kernels.extend(load_module(module)?);
+        }
+        let kernels = RwLock::new(kernels);
+        Ok(Self { device, context, stream, kernels, name, capability, memory, sync })
+    }
+
+    /// Whether kernels with Hopper's own instructions run on it.
+    pub fn is_hopper(&self) -> bool {
+        self.capability == HOPPER
+    }
+
+    /// Loads a module that is not there from the beginning, if it has not been; its kernels may use so many bytes of shared memory.
+    pub fn load(&self, name: &str, shared: u32) -> Result<()> {
+        let module = MODULES.iter().find(|module| module.name == name).ok_or_else(|| {
+            EngineError::DeviceFailed(format!("there is no `{name}.ptx`: rebuild the PTX"))
+        })?;
+        let is_there = |kernels: &HashMap<&'static str, Kernel>| {
+            entries(module.ptx).next().is_none_or(|(kernel, _)| kernels.contains_key(kernel))
+        };
+        if is_there(&self.kernels.read().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(());
+        }
+        self.bind()?;
+        let loaded = load_module(module)?;
+        for (name, kernel) in &loaded {
+            let largest = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function was just loaded.
+            let set = unsafe {
+                result::function::set_function_attribute(kernel.function(), largest, shared as i32)
+            };
+            set.map_err(|error| failed(&format!("{shared} bytes of shared memory for `{name}`"), &error))?;
+        }
+        self.kernels.write().unwrap_or_else(PoisonError::into_inner).extend(loaded);
+        Ok(())
     }
 
     /// What the driver calls it.
@@ -172,17 +218,30 @@ impl Gpu {
 
     /// Puts a kernel on the stream. Refuses arguments that are not of the kinds that it takes.
     pub fn launch(&self, name: &'static str, grid: Grid, arguments: &[Argument]) -> Result<()> {
-        let kernel = self.kernels.get(name).ok_or_else(|| {
+        self.launch_blocks(name, grid, Block { threads: THREADS, shared: 0 }, arguments)
+    }
+
+    /// The same for blocks of another size, with shared memory that is not the kernel's own.
+    pub fn launch_blocks(
+        &self,
+        name: &'static str,
+        grid: Grid,
+        block: Block,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        let kernels = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
+        let kernel = kernels.get(name).ok_or_else(|| {
             EngineError::DeviceFailed(format!("there is no kernel `{name}`: rebuild the PTX"))
         })?;
         kernel.check(name, arguments)?;
         self.bind()?;
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(Argument::pointer).collect();
-        let (grid, block) = ((grid.0, grid.1, grid.2), (THREADS, 1, 1));
+        let (grid, threads) = ((grid.0, grid.1, grid.2), (block.threads, 1, 1));
         // SAFETY: the arguments are of the kinds that the kernel takes and outlive the call, which copies them. What the kernel
         // reads and writes is the GPU's memory, which Rust has no references to; lengths are checked by who calls this.
-        let launched =
-            unsafe { result::launch_kernel(kernel.function(), grid, block, 0, self.stream, &mut pointers) };
+        let launched = unsafe {
+            result::launch_kernel(kernel.function(), grid, threads, block.shared, self.stream, &mut pointers)
+        };
         launched.map_err(|error| failed(&format!("kernel `{name}` on {grid:?} blocks"), &error))?;
         if self.sync {
             // SAFETY: the stream is this GPU's own.
@@ -219,22 +278,21 @@ fn keep_freed_memory(device: sys::CUdevice) -> Result<()> {
     said("the GPU's memory", kept)
 }
 
-fn load_kernels() -> Result<HashMap<&'static str, Kernel>> {
+/// Loads a file of kernels.
+fn load_module(module: &Module) -> Result<HashMap<&'static str, Kernel>> {
     let mut kernels = HashMap::new();
-    for module in MODULES {
-        let image =
-            CString::new(module.ptx).map_err(|_| EngineError::DeviceFailed("PTX with a zero byte".into()))?;
-        // SAFETY: the image is text that ends with a zero, as the driver expects of PTX.
-        let loaded = unsafe { result::module::load_data(image.as_ptr().cast()) };
-        let loaded = loaded.map_err(|error| failed(&format!("loading `{}.ptx`", module.name), &error))?;
-        for (name, parameters) in entries(module.ptx) {
-            let symbol = CString::new(name)
-                .map_err(|_| EngineError::DeviceFailed("a name with a zero byte".into()))?;
-            // SAFETY: the module is loaded, and stays so: modules are never unloaded.
-            let function = unsafe { result::module::get_function(loaded, symbol) };
-            let function = function.map_err(|error| failed(&format!("kernel `{name}`"), &error))?;
-            kernels.insert(name, Kernel::new(function, parameters));
-        }
+    let image =
+        CString::new(module.ptx).map_err(|_| EngineError::DeviceFailed("PTX with a zero byte".into()))?;
+    // SAFETY: the image is text that ends with a zero, as the driver expects of PTX.
+    let loaded = unsafe { result::module::load_data(image.as_ptr().cast()) };
+    let loaded = loaded.map_err(|error| failed(&format!("loading `{}.ptx`", module.name), &error))?;
+    for (name, parameters) in entries(module.ptx) {
+        let symbol =
+            CString::new(name).map_err(|_| EngineError::DeviceFailed("a name with a zero byte".into()))?;
+        // SAFETY: the module is loaded, and stays so: modules are never unloaded.
+        let function = unsafe { result::module::get_function(loaded, symbol) };
+        let function = function.map_err(|error| failed(&format!("kernel `{name}`"), &error))?;
+        kernels.insert(name, Kernel::new(function, parameters));
     }
     Ok(kernels)
 }

@@ -4,6 +4,9 @@
 //! only where it reads: a training step reads nothing but its [`crate::Summary`], and a solve one word in every few
 //! iterations. No sum depends on chance: same bits from run to run, and for a sample the same bits in any batch at any position.
 //!
+//! Solves for which there are kernels that do them whole, state on chip (`onchip.rs`), take one launch; `SUBDEQ_CUDA_ONCHIP=0` in the
+//! environment turns these off, to compare.
+//!
 //! `SUBDEQ_CUDA_SYNC=1` in the environment waits after every kernel, so that an error names the kernel that made it.
 
 mod data_sets;
@@ -13,6 +16,7 @@ mod integrate;
 mod kernel;
 mod layers;
 mod memory;
+mod onchip;
 mod parametrise;
 mod plan;
 mod product;

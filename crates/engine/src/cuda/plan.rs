@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
+use super::onchip::Onchip;
 use super::product::{Active, Axis, Convolution, Factor, Lie, Target, multiply, pack};
 use super::solve::{MethodMemory, SampleMemory};
 use crate::cpu::invert;
@@ -27,7 +28,7 @@ pub(super) struct Operators {
     pub map: Map,
     pub constants: MapConstants,
     /// The square operators as they were given, one after the other.
-    weights: Memory<f32>,
+    pub weights: Memory<f32>,
     /// `A` and `B`, one after the other; empty for maps without gains.
     gains: Memory<f32>,
     /// Those of a convolution, in the order in which it sums, and transposed.
@@ -36,6 +37,8 @@ pub(super) struct Operators {
     /// Its one number is not 0 if a weight is not finite.
     pub bad: Memory<u32>,
     resolvent: Option<Resolvent>,
+    /// Kernels for whole solves, where the map has such.
+    pub onchip: Option<Onchip>,
 }
 
 /// `(I + t (I - W))^-1` of a dense map.
@@ -175,6 +178,7 @@ impl CudaPlan {
             packed_transposed: empty(),
             bad: Memory::zeros(gpu, 1)?,
             resolvent: None,
+            onchip: Onchip::of(gpu, map)?,
         };
         let linearisation =
             Linearisation { slopes: empty(), normalised: empty(), gradient: empty(), inverse: empty() };
@@ -249,7 +253,10 @@ impl Operators {
             pack(&self.gpu, &arguments, sizes, false, &mut self.packed)?;
             pack(&self.gpu, &arguments, sizes, true, &mut self.packed_transposed)?;
         }
-        Ok(())
+        match &mut self.onchip {
+            Some(onchip) => onchip.load(&self.gpu, &self.weights),
+            None => Ok(()),
+        }
     }
 
     /// Part `k` of `to`, parts of `len` numbers, becomes `from`.
@@ -446,6 +453,9 @@ impl Operators {
         let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
         let (len, planes) = (self.len(), self.planes());
         slopes.reserve(batch * planes * len)?;
+        if let Some(Onchip::Convolution(onchip)) = &self.onchip {
+            return onchip.slopes(&self.gpu, self.map.injection == Injection::Inner, batch, (z, y), slopes);
+        }
         self.forward(batch, z, u, None)?;
         if self.map.norm.is_some() {
             let groups = match self.map.operator {
