@@ -163,6 +163,11 @@ impl Gpu {
         Ok(Self { device, context, stream, kernels, name, capability, memory, sync })
     }
 
+    /// Its compute capability, times 10.
+    pub fn capability(&self) -> i32 {
+        self.capability
+    }
+
     /// Whether kernels with Hopper's own instructions run on it.
     pub fn is_hopper(&self) -> bool {
         self.capability == HOPPER
@@ -170,9 +175,10 @@ impl Gpu {
 
     /// Loads a module that is not there from the beginning, if it has not been; its kernels may use so many bytes of shared memory.
     pub fn load(&self, name: &str, shared: u32) -> Result<()> {
-        let module = MODULES.iter().find(|module| module.name == name).ok_or_else(|| {
-            EngineError::DeviceFailed(format!("there is no `{name}.ptx`: rebuild the PTX"))
-        })?;
+        let module = MODULES
+            .iter()
+            .find(|module| module.name == name)
+            .ok_or_else(|| EngineError::DeviceFailed(format!("there is no `{name}.ptx`: rebuild the PTX")))?;
         let is_there = |kernels: &HashMap<&'static str, Kernel>| {
             entries(module.ptx).next().is_none_or(|(kernel, _)| kernels.contains_key(kernel))
         };

@@ -244,8 +244,7 @@ mod tests {
         include_str!("kernels/solve.cuh")
     );
 
-    const HOPPER_HEADERS: &str =
-        concat!(include_str!("kernels/dev.cuh"), include_str!("kernels/onchip.cuh"));
+    const HOPPER_HEADERS: &str = concat!(include_str!("kernels/dev.cuh"), include_str!("kernels/onchip.cuh"));
 
     /// FNV-1a, as `kernels/build.sh` computes it.
     fn hash(text: &str) -> u64 {

@@ -62,6 +62,13 @@ impl Cuda {
         Ok(Self { gpu: Arc::new(Gpu::open(ordinal)?) })
     }
 
+    /// Its compute capability, such as `(9, 0)`.
+    #[must_use]
+    pub fn compute_capability(&self) -> (i32, i32) {
+        let capability = self.gpu.capability();
+        (capability / 10, capability % 10)
+    }
+
     /// The names of the GPUs of this machine, in the order of their numbers; none without a driver.
     #[must_use]
     pub fn available() -> Vec<String> {

@@ -12,7 +12,9 @@ use super::kernel::{Argument, Passed};
 use super::plan::MapConstants;
 use super::solve::Rule;
 use crate::map::Formula;
-use crate::{Activation, Extent, Injection, Map, Measure, Operator, Padding, Result, Solver, Start, Stopping};
+use crate::{
+    Activation, Extent, Injection, Map, Measure, Operator, Padding, Result, Solver, Start, Stopping,
+};
 
 /// The kernels that a map's solves fit into.
 #[derive(Debug)]
