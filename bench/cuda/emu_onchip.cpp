@@ -113,9 +113,10 @@ template <class S> struct Test {
 int main(int argc, char** argv) {
   bool thorough = argc > 1; const char* only = argc > 2 ? argv[2] : "";
   auto wanted = [&](const char* name) { return !*only || !strcmp(only, name); };
-  if (wanted("c16")) Test<OnchipShape<16, 28, 28, 1, 2, 7, 2>>("c16", 1.0).all(thorough);
-  if (wanted("c32")) Test<OnchipShape<32, 28, 28, 1, 2, 7, 2>>("c32", 1.0).all(thorough);
-  if (wanted("c48")) Test<OnchipShape<48, 32, 32, 2, 2, 4, 0>>("c48", 1.0).all(thorough);
+  if (wanted("c16")) Test<OnchipShape<16, 28, 28, 1, 2, 7, 2, 3>>("c16", 1.0).all(thorough);
+  if (wanted("c32")) Test<OnchipShape<32, 28, 28, 1, 2, 7, 2, 3>>("c32", 1.0).all(thorough);
+  if (wanted("c48")) Test<OnchipShape<48, 32, 32, 2, 2, 4, 0, 3>>("c48", 1.0).all(thorough);
+  if (wanted("c64") && (thorough || *only)) Test<OnchipShape<64, 64, 64, 16, 2, 2, 1, 2>>("c64", 1.0).all(thorough);
   printf(failures ? "%d FAILED\n" : "all passed\n", failures);
   return failures != 0;
 }

@@ -5,7 +5,7 @@
 #include "reference.h"
 #include "../../crates/engine/src/cuda/kernels/onchip.cuh"
 
-#define SHAPES(X) X(c48, 48, 32, 32, 2, 2, 4, 0, 128) X(c32, 32, 28, 28, 1, 2, 7, 2, 128) X(c16, 16, 28, 28, 1, 2, 7, 2, 256)
+#define SHAPES(X) X(c48, 48, 32, 32, 2, 2, 4, 0, 3, 128) X(c32, 32, 28, 28, 1, 2, 7, 2, 3, 128) X(c16, 16, 28, 28, 1, 2, 7, 2, 3, 256) X(c64, 64, 64, 64, 16, 2, 2, 1, 2, 64)
 #define X(name, ...)                                                         \
   extern "C" __global__ void onchip_solve_##name(const OnchipArgs);          \
   extern "C" __global__ void onchip_adjoint_##name(const OnchipArgs);        \
@@ -32,10 +32,7 @@ template <class S> struct Onchip {
       CHECK(cudaGetLastError());
     }
   };
-  template <class A> void go(void (*kernel)(A), int n, const A& a) const {
-    // The cluster's size is the kernel's own.
-    launch<A>(kernel, n * S::CL, 1, S::THREADS, S::SHARED, a);
-  }
+  template <class A> void go(void (*kernel)(const A), int n, const A& a) const { launch<const A>(kernel, n * S::CL, S::CL, S::THREADS, S::SHARED, a); }
   struct Batch {
     Gpu<float> y, state, d;
     Gpu<OnchipReport> reports;
@@ -114,9 +111,9 @@ template <class S> struct Onchip {
 
 int main(int argc, char** argv) {
   part_name = argc > 1 ? argv[1] : "c48";
-#define X(name, c, h, w, cl, groups, mt, wide, batch)                                                                                        \
+#define X(name, c, h, w, cl, groups, mt, wide, flight, batch)                                                                                        \
   if (part_name == #name) {                                                                                                                 \
-    Onchip<OnchipShape<c, h, w, cl, groups, mt, wide>> o{onchip_solve_##name, onchip_adjoint_##name, onchip_slopes_##name, onchip_pack_##name, batch}; \
+    Onchip<OnchipShape<c, h, w, cl, groups, mt, wide, flight>> o{onchip_solve_##name, onchip_adjoint_##name, onchip_slopes_##name, onchip_pack_##name, batch}; \
     o.correctness();                                                                                                                        \
     o.time();                                                                                                                               \
   }

@@ -55,25 +55,16 @@ template <class F> double median_us(int repeats, F&& launch) {
   std::sort(t.begin(), t.end());
   return 1e3 * t[repeats / 2];
 }
+/// The cluster's size is the kernel's own; more than 8 blocks need leave.
 template <class A> void launch(void (*kernel)(A), int grid, int cluster, int threads, size_t smem, const A& args) {
   static std::set<const void*> prepared;
-  if (!prepared.count((const void*)kernel)) {
+  if (prepared.insert((const void*)kernel).second) {
     CHECK(cudaFuncSetAttribute((const void*)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem));
     CHECK(cudaFuncSetAttribute((const void*)kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
     if (cluster > 8) CHECK(cudaFuncSetAttribute((const void*)kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-    prepared.insert((const void*)kernel);
   }
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(grid);
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = smem;
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = cluster;
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  config.attrs = &attribute;
-  config.numAttrs = cluster > 1 ? 1 : 0;
-  CHECK(cudaLaunchKernelEx(&config, kernel, args));
+  kernel<<<grid, threads, smem>>>(args);
+  CHECK(cudaGetLastError());
 }
 static void verdict(const char* what, bool ok, const char* detail) {
   if (!ok) failures++;

@@ -6,7 +6,7 @@ export OUT=${OUT:-$PWD/out} B=${BUILD:-/tmp/subdeq-cuda-build}; mkdir -p "$OUT" 
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 FLAGS="-std=c++17 -O3 -Xcompiler -O3,-march=native -gencode=arch=compute_90a,code=sm_90a -Xptxas -v"
 [ -n "$CUDART" ] && FLAGS="$FLAGS -L$CUDART"
-KERNELS=../../crates/engine/src/cuda/kernels ONCHIP="c48 c32 c16"
+KERNELS=../../crates/engine/src/cuda/kernels ONCHIP="c48 c32 c16 c64"
 t0=$(date +%s)
 compile() { # object source flags; nothing to do if neither source nor headers nor flags have changed
   local key=$(cat $2 $KERNELS/dev.cuh $KERNELS/onchip.cuh plumbing.h fourier_pr.cu reference.h | md5sum; echo "$FLAGS $3")
@@ -30,7 +30,7 @@ cat $B/onchip_*.log $B/conv_*.log $B/fourier*.log $B/harness.log 2>/dev/null | g
 echo "{\"part\":\"build\",\"seconds\":$(( $(date +%s) - t0 ))}" | tee -a "$OUT/results.jsonl"
 [ -n "$BUILD_ONLY" ] && exit 0
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-PARTS=${@:-c48 c32 c16 fourier2 wgrad48b wgrad32b wgrad48 wgrad32 ceilings}
+PARTS=${@:-c48 c32 c16 c64 fourier2 wgrad48b wgrad32b wgrad48 wgrad32 ceilings}
 for p in $PARTS; do
   [ $(( $(date +%s) - t0 )) -gt ${LIMIT:-105} ] && { echo "{\"part\":\"$p\",\"error\":\"skipped, out of time\"}" | tee -a "$OUT/results.jsonl"; continue; }
   case $p in c[0-9]*) program=onchip ;; *) program=harness ;; esac

@@ -18,6 +18,8 @@ const DRIVER: i32 = 13_000;
 const CAPABILITY: i32 = 80;
 /// The GPUs that kernels with Hopper's own instructions run on: compute capability 9.0.
 const HOPPER: i32 = 90;
+/// Blocks of a cluster that every GPU with clusters can run.
+const PORTABLE_CLUSTER: u32 = 8;
 /// Threads of a block, as in `kernels/common.cuh`.
 pub(super) const THREADS: u32 = 256;
 
@@ -173,8 +175,9 @@ impl Gpu {
         self.capability == HOPPER
     }
 
-    /// Loads a module that is not there from the beginning, if it has not been; its kernels may use so many bytes of shared memory.
-    pub fn load(&self, name: &str, shared: u32) -> Result<()> {
+    /// Loads a module that is not there from the beginning, if it has not been. Its kernels may be launched with such blocks, in
+    /// clusters of so many.
+    pub fn load(&self, name: &str, block: Block, cluster: u32) -> Result<()> {
         let module = MODULES
             .iter()
             .find(|module| module.name == name)
@@ -187,16 +190,51 @@ impl Gpu {
         }
         self.bind()?;
         let loaded = load_module(module)?;
+        use sys::CUfunction_attribute as Attribute;
+        let mut wanted =
+            vec![(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, block.shared as i32)];
+        if cluster > PORTABLE_CLUSTER {
+            wanted.push((Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+        }
         for (name, kernel) in &loaded {
-            let largest = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function was just loaded.
-            let set = unsafe {
-                result::function::set_function_attribute(kernel.function(), largest, shared as i32)
-            };
-            set.map_err(|error| failed(&format!("{shared} bytes of shared memory for `{name}`"), &error))?;
+            for &(attribute, value) in &wanted {
+                // SAFETY: the function was just loaded.
+                let set =
+                    unsafe { result::function::set_function_attribute(kernel.function(), attribute, value) };
+                set.map_err(|error| failed(&format!("{block:?} for `{name}`"), &error))?;
+            }
         }
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).extend(loaded);
         Ok(())
+    }
+
+    /// How many clusters of a kernel can be at work at once; 0 if it cannot run at all.
+    pub fn active_clusters(&self, name: &'static str, block: Block, cluster: u32) -> Result<i32> {
+        let kernels = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
+        let kernel = find(&kernels, name)?;
+        self.bind()?;
+        // SAFETY: a union of plain numbers, all of whose bits may be zero.
+        let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
+        value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: cluster, y: 1, z: 1 };
+        let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        let mut attribute = sys::CUlaunchAttribute { id, pad: [0; 4], value };
+        let config = sys::CUlaunchConfig {
+            gridDimX: cluster,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: block.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: block.shared,
+            hStream: self.stream,
+            attrs: &raw mut attribute,
+            numAttrs: 1,
+        };
+        let mut count = 0;
+        // SAFETY: the function is loaded; the configuration and its one attribute outlive the call.
+        let asked = unsafe { sys::cuOccupancyMaxActiveClusters(&mut count, kernel.function(), &config) };
+        said(&format!("clusters of `{name}`"), asked.result())?;
+        Ok(count)
     }
 
     /// What the driver calls it.
@@ -236,9 +274,7 @@ impl Gpu {
         arguments: &[Argument],
     ) -> Result<()> {
         let kernels = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
-        let kernel = kernels.get(name).ok_or_else(|| {
-            EngineError::DeviceFailed(format!("there is no kernel `{name}`: rebuild the PTX"))
-        })?;
+        let kernel = find(&kernels, name)?;
         kernel.check(name, arguments)?;
         self.bind()?;
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(Argument::pointer).collect();
@@ -282,6 +318,12 @@ fn keep_freed_memory(device: sys::CUdevice) -> Result<()> {
         })
     };
     said("the GPU's memory", kept)
+}
+
+fn find<'a>(kernels: &'a HashMap<&'static str, Kernel>, name: &str) -> Result<&'a Kernel> {
+    kernels
+        .get(name)
+        .ok_or_else(|| EngineError::DeviceFailed(format!("there is no kernel `{name}`: rebuild the PTX")))
 }
 
 /// Loads a file of kernels.

@@ -57,7 +57,8 @@ modules! {
     Hopper:
     "onchip_c16",
     "onchip_c32",
-    "onchip_c48";
+    "onchip_c48",
+    "onchip_c64";
 }
 
 /// A kernel that is loaded.

@@ -48,49 +48,33 @@ pub(super) struct ConvolutionKernels {
     adjoint: &'static str,
     slopes: &'static str,
     pack: &'static str,
-    /// Blocks of an image.
+    /// Blocks of an image: a cluster.
     bands: u32,
     /// `THREADS` and `SHARED` of the shape in `onchip.cuh`.
     block: Block,
 }
 
-const CONVOLUTIONS: [ConvolutionKernels; 3] = [
-    ConvolutionKernels {
-        channels: 48,
-        height: 32,
-        width: 32,
-        module: "onchip_c48",
-        solve: "onchip_solve_c48",
-        adjoint: "onchip_adjoint_c48",
-        slopes: "onchip_slopes_c48",
-        pack: "onchip_pack_c48",
-        bands: 2,
-        block: Block { threads: 256, shared: 200_720 },
-    },
-    ConvolutionKernels {
-        channels: 32,
-        height: 28,
-        width: 28,
-        module: "onchip_c32",
-        solve: "onchip_solve_c32",
-        adjoint: "onchip_adjoint_c32",
-        slopes: "onchip_slopes_c32",
-        pack: "onchip_pack_c32",
-        bands: 1,
-        block: Block { threads: 256, shared: 148_496 },
-    },
-    ConvolutionKernels {
-        channels: 16,
-        height: 28,
-        width: 28,
-        module: "onchip_c16",
-        solve: "onchip_solve_c16",
-        adjoint: "onchip_adjoint_c16",
-        slopes: "onchip_slopes_c16",
-        pack: "onchip_pack_c16",
-        bands: 1,
-        block: Block { threads: 256, shared: 65_104 },
-    },
+macro_rules! convolution {
+    ($name:literal: $channels:literal x $height:literal x $width:literal, $bands:literal bands, $shared:literal bytes) => {
+        ConvolutionKernels {
+            channels: $channels,
+            height: $height,
+            width: $width,
+            module: concat!("onchip_", $name),
+            solve: concat!("onchip_solve_", $name),
+            adjoint: concat!("onchip_adjoint_", $name),
+            slopes: concat!("onchip_slopes_", $name),
+            pack: concat!("onchip_pack_", $name),
+            bands: $bands,
+            block: Block { threads: 256, shared: $shared },
+        }
+    };
+}
+const CONVOLUTIONS: [ConvolutionKernels; 4] = [
+    convolution!("c16": 16 x 28 x 28, 1 bands, 65_104 bytes),
+    convolution!("c32": 32 x 28 x 28, 1 bands, 148_496 bytes),
+    convolution!("c48": 48 x 32 x 32, 2 bands, 200_720 bytes),
+    convolution!("c64": 64 x 64 x 64, 16 bands, 177_168 bytes),
 ];
 
 /// The kernels for up to so many units.
@@ -189,7 +173,7 @@ impl Onchip {
                 let shape = (channels, height, width);
                 let kernels = CONVOLUTIONS.iter().find(|k| (k.channels, k.height, k.width) == shape);
                 match kernels.filter(|_| plain && gpu.is_hopper()) {
-                    Some(kernels) => Convolution::new(gpu, kernels).map(|c| Some(Self::Convolution(c))),
+                    Some(kernels) => Ok(Convolution::new(gpu, kernels)?.map(Self::Convolution)),
                     None => Ok(None),
                 }
             }
@@ -274,16 +258,23 @@ impl Onchip {
 }
 
 impl Convolution {
-    fn new(gpu: &Arc<Gpu>, kernels: &'static ConvolutionKernels) -> Result<Self> {
-        gpu.load(kernels.module, kernels.block.shared)?;
+    /// `None` where so large a cluster does not find room, as in a part of a GPU.
+    fn new(gpu: &Arc<Gpu>, kernels: &'static ConvolutionKernels) -> Result<Option<Self>> {
+        let ConvolutionKernels { module, block, bands, .. } = *kernels;
+        gpu.load(module, block, bands)?;
+        for kernel in [kernels.solve, kernels.adjoint, kernels.slopes] {
+            if bands > 1 && gpu.active_clusters(kernel, block, bands)? == 0 {
+                return Ok(None);
+            }
+        }
         // Two halves of 2 bytes for each weight.
         let chunks = 9 * kernels.channels * kernels.channels / 4;
-        Ok(Self {
+        Ok(Some(Self {
             kernels,
             forward: Memory::room(gpu, chunks)?,
             backward: Memory::room(gpu, chunks)?,
             sums: Memory::room(gpu, 9 * kernels.channels)?,
-        })
+        }))
     }
 
     fn pack(&mut self, gpu: &Gpu, weights: &Memory<f32>) -> Result<()> {

@@ -19,7 +19,7 @@
 //
 // The changes lie in shared memory as [8 channels][padded pixel][8 channels]: a tap is a pixel offset of 16 bytes, no swizzle is needed. A
 // product is 64 pixels x C outputs x 16 inputs: 8 groups of 8 neighbouring pixels at a uniform distance (WIDE = 0: 8 x 8 pixels, 1: a
-// row of 64, 2: 64 consecutive padded pixels, those in the margin being thrown away). All tiles of a warpgroup are issued at once, and the
+// row of 64, 2: 64 consecutive padded pixels, those in the margin being thrown away). FLIGHT tiles of a warpgroup are issued at once, and the
 // pointwise part of a tile runs while the tensor cores work on the next ones. Changes are double buffered; border rows and every warp's part
 // of the residual go straight to the other blocks of the cluster, by stores that count their bytes on a barrier in the target's
 // shared memory: no fence of the whole GPU, one synchronisation per iteration.
@@ -56,8 +56,8 @@ struct OnchipArgs {
   uint32_t max_iterations, inner, given;
 };
 
-template <int C_, int H_, int W_, int CL_, int GROUPS_, int MT_, int WIDE_> struct OnchipShape {
-  static constexpr int C = C_, H = H_, W = W_, CL = CL_, GROUPS = GROUPS_, MT = MT_, WIDE = WIDE_;
+template <int C_, int H_, int W_, int CL_, int GROUPS_, int MT_, int WIDE_, int FLIGHT_> struct OnchipShape {
+  static constexpr int C = C_, H = H_, W = W_, CL = CL_, GROUPS = GROUPS_, MT = MT_, WIDE = WIDE_, FLIGHT = FLIGHT_;
   static constexpr int WARPS = 4 * GROUPS, THREADS = 128 * GROUPS;
   static constexpr int ROWS = H / CL, PITCH = WIDE == 2 ? W + 1 : W + 2;  // consecutive pixels: one margin between rows is enough
   static constexpr int PIXELS = (ROWS + 2) * PITCH + (WIDE == 2 ? 1 : 0);
@@ -89,7 +89,7 @@ template <class S, int KIND> struct OnchipConv {
   uint32_t base;          // shared address of buffer 0
   int rank, sample, warp, lane, group;
   float u[S::MT][S::NT][4];
-  float acc[S::MT][S::NT][4];
+  float acc[S::FLIGHT][S::NT][4];  // of tile m: number m % FLIGHT
   int turns;              // of the slots and of the byte-counting barriers
   __device__ explicit OnchipConv(const OnchipArgs& args) : a(args) {}
 
@@ -160,7 +160,7 @@ template <class S, int KIND> struct OnchipConv {
       for (int dx = 0; dx < 3; dx++)
 #pragma unroll
         for (int kc = 0; kc < S::KC; kc++) {
-          wgmma_f16(acc[m], from + (dx + kc * 2 * (S::PLANE / 16)), weights + (dx * S::NT + 2 * kc) * S::C, kept);
+          wgmma_f16(acc[m % S::FLIGHT], from + (dx + kc * 2 * (S::PLANE / 16)), weights + (dx * S::NT + 2 * kc) * S::C, kept);
           kept = 1;
         }
       from += S::PITCH;
@@ -170,7 +170,7 @@ template <class S, int KIND> struct OnchipConv {
   /// The accumulators are where they will be, before the first product is issued.
   DEV void ready() {
 #pragma unroll
-    for (int m = 0; m < S::MT; m++) wgmma_ready(acc[m]);
+    for (int m = 0; m < S::FLIGHT; m++) wgmma_ready(acc[m]);
   }
   /// u = W (both buffers), f32 accurate. In parts: the tensor cores truncate while they add, so no sum of theirs should get long. Three
   /// for the high halves, one for what the low ones add.
@@ -188,19 +188,21 @@ template <class S, int KIND> struct OnchipConv {
       if (!S::BOTH && part == 4) replace(1);
       int buffer = part == 3, slot = S::BOTH && part == 4, first = rows ? part : 0, last = rows ? part + 1 : 3;
       float scale = rows ? back : back / LOW;
-      ready();
-      wgmma_fence();
 #pragma unroll
-      for (int m = 0; m < S::MT; m++) issue<false>(m, buffer, slot, first, last, false);
-      wgmma_commit();
-      wgmma_wait<0>();
+      for (int some = 0; some < S::MT; some += S::FLIGHT) {
+        ready();
+        wgmma_fence();
 #pragma unroll
-      for (int m = 0; m < S::MT; m++) {
-        wgmma_ready(acc[m]);
+        for (int m = some; m < S::MT && m < some + S::FLIGHT; m++) issue<false>(m, buffer, slot, first, last, false);
+        wgmma_commit();
+        wgmma_wait<0>();
+        ready();
 #pragma unroll
-        for (int n = 0; n < S::NT; n++)
+        for (int m = some; m < S::MT && m < some + S::FLIGHT; m++)
 #pragma unroll
-          for (int k = 0; k < 4; k++) u[m][n][k] = fmaf(acc[m][n][k], scale, u[m][n][k]);
+          for (int n = 0; n < S::NT; n++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) u[m][n][k] = fmaf(acc[m % S::FLIGHT][n][k], scale, u[m][n][k]);
       }
     }
     if (!S::BOTH) replace(0);
@@ -260,10 +262,10 @@ template <class S, int KIND> struct OnchipConv {
 
   // ---- the map ----
   static DEV float2 pair(const float* p, size_t at) { return read_only(reinterpret_cast<const float2*>(p + at)); }
-  /// acc = y (or v), all loads under way at once.
-  DEV void load_drive() {
+  /// acc = y (or v) of FLIGHT tiles, all loads under way at once.
+  DEV void load_drive(int some) {
 #pragma unroll
-    for (int m = 0; m < S::MT; m++)
+    for (int m = some; m < S::MT && m < some + S::FLIGHT; m++)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         Place p = place(m, half);
@@ -272,8 +274,8 @@ template <class S, int KIND> struct OnchipConv {
 #pragma unroll
         for (int n = 0; n < S::NT; n++) {
           float2 y = pair(from, n * 8);
-          acc[m][n][2 * half] = y.x;
-          acc[m][n][2 * half + 1] = y.y;
+          acc[m % S::FLIGHT][n][2 * half] = y.x;
+          acc[m % S::FLIGHT][n][2 * half + 1] = y.y;
         }
       }
   }
@@ -282,11 +284,12 @@ template <class S, int KIND> struct OnchipConv {
     if (KIND == ADJOINT) return slope * (u0 + y);
     return tanh_exact(u0) + (a.inner ? a.shift : y + a.shift);
   }
-  /// Calls f(place's offset in a buffer, index in the batch, n, slopes, u0, u1, c0, c1) for this thread's pairs of channels, then
+  /// Calls f(place's offset in a buffer, index in the batch, n, slopes, u0, u1, y0, y1) for this thread's pairs of channels, then
   /// after(place, offset) per pixel.
   template <class F, class G> DEV void each(F&& f, G&& after) {
 #pragma unroll
-    for (int m = 0; m < S::MT; m++)
+    for (int m = 0; m < S::MT; m++) {
+      if (m % S::FLIGHT == 0) load_drive(m);
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         Place p = place(m, half);
@@ -298,12 +301,14 @@ template <class S, int KIND> struct OnchipConv {
           for (int n = 0; n < S::NT; n++) slope[n] = KIND == ADJOINT ? pair(a.slope, at + n * 8) : make_float2(0.0f, 0.0f);
 #pragma unroll
           for (int n = 0; n < S::NT; n++)
-            f(in, at + n * 8, n, slope[n], u[m][n][2 * half], u[m][n][2 * half + 1], acc[m][n][2 * half], acc[m][n][2 * half + 1]);
+            f(in, at + n * 8, n, slope[n], u[m][n][2 * half], u[m][n][2 * half + 1], acc[m % S::FLIGHT][n][2 * half],
+              acc[m % S::FLIGHT][n][2 * half + 1]);
           after(p, in);
           // Without this the compiler loads ahead for all tiles and runs out of registers.
           compiler_fence();
         }
       }
+    }
   }
 
   // ---- sums over the image, the same bits in every thread of the cluster; contains the barrier ----
@@ -388,7 +393,6 @@ template <class S, int KIND> struct OnchipConv {
     // Both buffers have been read by all; now the changes go into the first.
     sync();
     float difference = 0.0f, size = 0.0f;
-    load_drive();
     each([&](uint32_t in, size_t, int n, float2 slope, float& u0, float& u1, float& c0, float& c1) {
       if (KIND == FORWARD) {
         size = fmaf(c0 + c1, 0.0f, size);
@@ -417,8 +421,9 @@ template <class S, int KIND> struct OnchipConv {
           for (int n = 0; n < S::NT; n++) slope[half][KIND == ADJOINT ? n : 0] = pair(a.slope, at + n * 8);
         }
       }
-      wgmma_wait<S::MT - 1 - M>();
-      wgmma_ready(acc[M]);
+      constexpr int A = M % S::FLIGHT;
+      wgmma_wait<(S::MT - M < S::FLIGHT ? S::MT - M : S::FLIGHT) - 1>();
+      wgmma_ready(acc[A]);
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         Place p = place(M, half);
@@ -426,7 +431,7 @@ template <class S, int KIND> struct OnchipConv {
           uint32_t in = inside(p);
 #pragma unroll
           for (int n = 0; n < S::NT; n++) {
-            float &u0 = u[M][n][2 * half], &u1 = u[M][n][2 * half + 1], c0 = acc[M][n][2 * half], c1 = acc[M][n][2 * half + 1], d0, d1;
+            float &u0 = u[M][n][2 * half], &u1 = u[M][n][2 * half + 1], c0 = acc[A][n][2 * half], c1 = acc[A][n][2 * half + 1], d0, d1;
             float v0 = fmaf(c0, back, u0), v1 = fmaf(c1, back, u1);
             if (KIND == ADJOINT) {
               float2 s = slope[half][KIND == ADJOINT ? n : 0];
@@ -445,6 +450,12 @@ template <class S, int KIND> struct OnchipConv {
         }
         compiler_fence();
       }
+      if constexpr (M + S::FLIGHT < S::MT) {
+        wgmma_ready(acc[A]);
+        wgmma_fence();
+        issue<true>(M + S::FLIGHT, buffer, 0, 0, 3, false);
+        wgmma_commit();
+      }
       finish_tile<M + 1>(buffer, back, change_scale, difference);
     }
   }
@@ -453,7 +464,7 @@ template <class S, int KIND> struct OnchipConv {
     ready();
     wgmma_fence();
 #pragma unroll
-    for (int m = 0; m < S::MT; m++) {
+    for (int m = 0; m < S::FLIGHT; m++) {
       issue<true>(m, buffer, 0, 0, 3, false);
       wgmma_commit();
     }
@@ -465,7 +476,6 @@ template <class S, int KIND> struct OnchipConv {
   /// Writes the image, or g = u + v in the end; gives its norm.
   DEV float write(bool gradient) {
     float size = 0.0f;
-    load_drive();
     each([&](uint32_t, size_t at, int, float2 slope, float& u0, float& u1, float& c0, float& c1) {
       if (gradient) slope = make_float2(1.0f, 1.0f);
       float z0 = image(u0, c0, slope.x), z1 = image(u1, c1, slope.y);
@@ -566,7 +576,6 @@ template <class S> DEV void onchip_slopes(const OnchipSlopesArgs& args) {
   async_fence_own();
   block_barrier();
   s.exact_sums(inverse_power(scale));
-  s.load_drive();
   s.each([&](uint32_t, size_t at, int, float2, float& u0, float& u1, float& c0, float& c1) {
     float r0 = tanh_rest(a.inner ? u0 + c0 : u0), r1 = tanh_rest(a.inner ? u1 + c1 : u1);
     *reinterpret_cast<float2*>(args.slopes + at) = make_float2(4.0f * r0 * (1.0f - r0), 4.0f * r1 * (1.0f - r1));

@@ -1,7 +1,7 @@
 // Solves on chip, 32 x 28 x 28: a whole image per block. See onchip.cuh.
 #include "onchip.cuh"
 
-using Shape = OnchipShape<32, 28, 28, 1, 2, 7, 2>;
+using Shape = OnchipShape<32, 28, 28, 1, 2, 7, 2, 3>;
 
 extern "C" __global__ void __launch_bounds__(Shape::THREADS, 1) onchip_solve_c32(const OnchipArgs a) {
   OnchipConv<Shape, FORWARD> solve(a);

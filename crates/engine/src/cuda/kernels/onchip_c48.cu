@@ -1,7 +1,7 @@
 // Solves on chip, 48 x 32 x 32: half an image per block. See onchip.cuh.
 #include "onchip.cuh"
 
-using Shape = OnchipShape<48, 32, 32, 2, 2, 4, 0>;
+using Shape = OnchipShape<48, 32, 32, 2, 2, 4, 0, 3>;
 
 extern "C" __global__ void __launch_bounds__(Shape::THREADS, 1) __cluster_dims__(2, 1, 1) onchip_solve_c48(const OnchipArgs a) {
   OnchipConv<Shape, FORWARD> solve(a);

@@ -12,7 +12,7 @@ fn shapes(test: &str) -> Vec<(Operator, usize)> {
     let Some(gpu) = gpu(test) else { return Vec::new() };
     let mut shapes = [1, 13, 32, 64, 87, 128].map(|n| (Operator::Dense { n }, 256)).to_vec();
     if gpu.compute_capability() == (9, 0) {
-        shapes.extend([(conv(16, 28), 256), (conv(32, 28), 128), (conv(48, 32), 128)]);
+        shapes.extend([(conv(16, 28), 256), (conv(32, 28), 128), (conv(48, 32), 128), (conv(64, 64), 64)]);
     } else {
         println!("skipped: convolutions of {test} (needs compute capability 9.0)");
     }
