@@ -347,7 +347,7 @@ template <class S, int KIND> struct OnchipConv {
     size_t first = row_at(0);
     auto quad = [&](const float* p, int i) { return read_only(reinterpret_cast<const float4*>(p + first) + i); };
     auto add = [](float& sum, float4 x) { sum = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, fmaf(x.w, x.w, sum)))); };
-#pragma unroll 4
+#pragma unroll 8
     for (int i = thread_index(); i < S::OWN * S::C / 4; i += S::THREADS) {
       float4 y = quad(a.drive, i);
       if (KIND == ADJOINT) {
