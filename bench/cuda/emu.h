@@ -21,6 +21,7 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 #define __global__
 #define __device__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __restrict__
 #define HAS_CLUSTER 1
 namespace emu {
@@ -117,6 +118,8 @@ DEV void flow_init(uint32_t bar) { *(emu::Flow*)emu::at(bar, 8) = {0, 1, 0}; }
 DEV void flow_expect(uint32_t bar, uint32_t bytes) { auto* f = (emu::Flow*)emu::at(bar, 8); f->tx += bytes; f->pending--; emu::flow_check(f); }
 DEV void flow_wait(uint32_t bar, uint32_t phase) { while ((uint32_t)((emu::Flow*)emu::at(bar, 8))->phase == phase) swapcontext(&emu::st().now->ctx, &emu::st().main); }
 DEV void flow_store(uint32_t addr, uint32_t bar, uint32_t rank, uint32_t v) { emu::Block* b = &emu::st().blocks.at(rank); memcpy(emu::at(addr, 4, b), &v, 4); auto* f = (emu::Flow*)emu::at(bar, 8, b); f->tx -= 4; emu::flow_check(f); }
+DEV void copy_async(uint32_t to, const void* from) { memcpy(emu::at(to, 16), from, 16); }
+DEV void copies_arrived() {}
 DEV bool block_any(bool p) { emu::Block* b = emu::st().now->block; b->any |= p; emu::arrive(b->gate, [&] { b->result = b->any; b->any = false; }); bool r = b->result; emu::arrive(b->gate, [] {}); return r; }
 DEV void store_remote(uint32_t addr, uint32_t rank, uint32_t v) { if (rank >= emu::st().blocks.size()) { fprintf(stderr, "emu: rank %u\n", rank); abort(); } memcpy(emu::at(addr, 4, &emu::st().blocks[rank]), &v, 4); emu::st().remote_stores++; }
 DEV void warp_barrier() { emu::arrive(emu::st().now->warp->gate, [] {}); }
@@ -160,3 +163,4 @@ DEV int block_index_y() { return emu::st().now->block->index_y; }
 DEV int grid_size() { return emu::st().grid; }
 DEV int block_size() { return emu::st().block_threads; }
 template <class T> DEV T read_only(const T* p) { return *p; }
+DEV float4 read_latest(const float4* p) { return *p; }

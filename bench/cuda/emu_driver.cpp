@@ -179,6 +179,15 @@ void call(void (*f)(P...), void** params) { call_with(f, params, std::index_sequ
 static void __syncthreads() { emu::barrier(); }
 static int __syncthreads_or(int p) { emu::any |= p != 0; emu::barrier(); return emu::were_any; }
 static int __syncthreads_and(int p) { emu::all &= p != 0; emu::barrier(); return emu::were_all; }
+// Every thread of the block must come here, as in all kernels that use it. Two sets of slots: a fast thread is at most one exchange ahead.
+template <class T> static T __shfl_xor_sync(unsigned, T x, int mask) {
+    static T slots[2][emu::THREADS_MOST];
+    static unsigned turns[emu::THREADS_MOST];
+    unsigned me = emu::now, turn = turns[me]++ % 2;
+    slots[turn][me] = x;
+    emu::barrier();
+    return slots[turn][me ^ mask];
+}
 static unsigned atomicSub(unsigned* at, unsigned x) { unsigned old = *at; *at = old - x; return old; }
 static unsigned atomicAdd(unsigned* at, unsigned x) { unsigned old = *at; *at = old + x; return old; }
 static unsigned atomicOr(unsigned* at, unsigned x) { unsigned old = *at; *at = old | x; return old; }
@@ -252,7 +261,7 @@ CUresult cuDriverGetVersion(int* version) { *version = 13000; return 0; }
 CUresult cuDeviceGet(int* device, int) { *device = 0; return 0; }
 CUresult cuDeviceGetCount(int* count) { *count = 1; return 0; }
 CUresult cuDeviceGetName(char* name, int len, int) { snprintf(name, len, "emulated GPU"); return 0; }
-CUresult cuDeviceGetAttribute(int* value, int which, int) { *value = which == 75 ? 9 : 0; return 0; }
+CUresult cuDeviceGetAttribute(int* value, int which, int) { *value = which == 75 ? 8 : 0; return 0; }  // compute capability 8.0: no clusters
 CUresult cuDeviceTotalMem_v2(size_t* bytes, int) { *bytes = 8ull << 30; return 0; }
 CUresult cuDevicePrimaryCtxRetain(Handle* context, int) { *context = (Handle)1; return 0; }
 CUresult cuDevicePrimaryCtxRelease_v2(int) { return 0; }

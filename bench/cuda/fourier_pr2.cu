@@ -3,7 +3,7 @@
 //   * Only CHANGES go through the frequency domain (DELTA): g <- g + C (u_new - u_old), the change's spectrum as scaled f16, one f16 product.
 //     Per iteration of 128 samples: spectrum 13.4 MB written and read twice, g read and written 50 MB, matrices 5 MB: 108 MB instead of 192,
 //     and the working set (44 MB) fits into L2. No k. A sample's error estimate (3/2048 of every change since the last full product) asks
-//     for a FULL product (f32 spectrum, split f16, + k) when the residual comes near it or the solve would end on it, as in conv_core.cuh.
+//     for a FULL product (f32 spectrum, split f16, + k) when the residual comes near it or the solve would end on it, as in the engine's onchip.cuh.
 //     Mode, scale and error of a sample are in `records`; all three blocks of a sample compute the same ones from the same sums.
 //   * plane: 84 registers, three blocks per SM: the 384 blocks of 128 samples are one wave (396) instead of 1.45.
 //   * product: blocks of 128 threads, five per SM (544 <= 660); 16-byte loads and stores throughout: the order of inputs inside a k-step and of outputs

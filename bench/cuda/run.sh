@@ -6,10 +6,10 @@ export OUT=${OUT:-$PWD/out} B=${BUILD:-/tmp/subdeq-cuda-build}; mkdir -p "$OUT" 
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 FLAGS="-std=c++17 -O3 -Xcompiler -O3,-march=native -gencode=arch=compute_90a,code=sm_90a -Xptxas -v"
 [ -n "$CUDART" ] && FLAGS="$FLAGS -L$CUDART"
-SHAPES="c48x4 c48x2 c32x4 c32x2 c64x16" WG="w48x2 a48x2 f48x2 a32x2 f32x2 f32x1"
+KERNELS=../../crates/engine/src/cuda/kernels ONCHIP="c48 c32 c16 c64"
 t0=$(date +%s)
 compile() { # object source flags; nothing to do if neither source nor headers nor flags have changed
-  local key=$(cat $2 dev.cuh conv_core.cuh conv_wg.cuh fourier_pr.cu reference.h | md5sum; echo "$FLAGS $3")
+  local key=$(cat $2 $KERNELS/dev.cuh $KERNELS/onchip.cuh plumbing.h fourier_pr.cu reference.h | md5sum; echo "$FLAGS $3")
   [ -f $B/$1.o ] && [ "$key" = "$(cat $B/$1.key 2>/dev/null)" ] && return
   rm -f $B/$1.o $B/$1.key
   timeout 200 $NVCC $FLAGS $3 -c -o $B/$1.o $2 > $B/$1.log 2>&1 || { echo "{\"part\":\"build\",\"error\":\"$1\"}" | tee -a "$OUT/results.jsonl"; grep -m3 error $B/$1.log; return; }
@@ -17,25 +17,24 @@ compile() { # object source flags; nothing to do if neither source nor headers n
 }
 jobs_limit=${JOBS:-16}
 run_limited() { while [ $(jobs -rp | wc -l) -ge $jobs_limit ]; do sleep 0.2; done; "$@" & }
-for s in $WG; do run_limited compile conv_wg_$s conv_wg.cu -DONLYWG=$s; done  # the longest first
-for s in $SHAPES; do run_limited compile conv_solve_$s conv_solve.cu -DONLY=$s; run_limited compile conv_adjoint_$s conv_adjoint.cu -DONLY=$s; done
-for f in conv_pack conv_wgrad dense_solve fourier_pr fourier_pr2; do run_limited compile $f $f.cu ""; done
-run_limited compile conv_ablate conv_ablate.cu -DONLY=c48x4
-run_limited compile harness harness.cu ""
+for s in $ONCHIP; do run_limited compile onchip_$s $KERNELS/onchip_$s.cu ""; done  # the longest first
+for f in conv_wgrad fourier_pr fourier_pr2 harness onchip_bench; do run_limited compile $f $f.cu ""; done
 wait
-OBJECTS="$B/harness.o $B/conv_pack.o $B/conv_wgrad.o $B/dense_solve.o $B/fourier_pr.o $B/fourier_pr2.o $B/conv_ablate.o"
-for s in $WG; do OBJECTS="$OBJECTS $B/conv_wg_$s.o"; done
-for s in $SHAPES; do OBJECTS="$OBJECTS $B/conv_solve_$s.o $B/conv_adjoint_$s.o"; done
-$NVCC -std=c++17 -gencode=arch=compute_90a,code=sm_90a ${CUDART:+-L$CUDART} -o $B/harness $OBJECTS -lpthread > $B/link.log 2>&1 || { cat $B/link.log; echo '{"part":"link","error":"failed"}' | tee -a "$OUT/results.jsonl"; exit 1; }
-cat $B/conv_*.log $B/dense_solve.log $B/fourier*.log $B/harness.log 2>/dev/null | grep -E "Compiling|spill|Used|serialized" > "$OUT/ptxas.log"
+link() { # program objects
+  local program=$1; shift
+  $NVCC -std=c++17 -gencode=arch=compute_90a,code=sm_90a ${CUDART:+-L$CUDART} -o $B/$program $(printf "$B/%s.o " "$@") -lpthread > $B/link.log 2>&1 || { cat $B/link.log; echo "{\"part\":\"link $program\",\"error\":\"failed\"}" | tee -a "$OUT/results.jsonl"; }
+}
+link harness harness conv_wgrad fourier_pr fourier_pr2
+link onchip onchip_bench $(printf "onchip_%s " $ONCHIP)
+cat $B/onchip_*.log $B/conv_*.log $B/fourier*.log $B/harness.log 2>/dev/null | grep -E "Compiling|spill|Used|serialized" > "$OUT/ptxas.log"
 echo "{\"part\":\"build\",\"seconds\":$(( $(date +%s) - t0 ))}" | tee -a "$OUT/results.jsonl"
 [ -n "$BUILD_ONLY" ] && exit 0
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,power.draw --format=csv,noheader
-# Newest first; those without byte-counting barriers before those with.
-PARTS=${@:-fourier2 w48x2 a48x2 f48x2 a32x2 f32x2 f32x1 wgrad48b wgrad32b dense4 ablate c48x2 c32x2 wgrad48 wgrad32 dense ceilings}
+PARTS=${@:-c48 c32 c16 c64 fourier2 wgrad48b wgrad32b wgrad48 wgrad32 ceilings}
 for p in $PARTS; do
   [ $(( $(date +%s) - t0 )) -gt ${LIMIT:-105} ] && { echo "{\"part\":\"$p\",\"error\":\"skipped, out of time\"}" | tee -a "$OUT/results.jsonl"; continue; }
-  timeout -k 2 ${PART_LIMIT:-15} $B/harness $p; rc=$?
+  case $p in c[0-9]*) program=onchip ;; *) program=harness ;; esac
+  timeout -k 2 ${PART_LIMIT:-15} $B/$program $p; rc=$?
   [ $rc -ge 2 ] && echo "{\"part\":\"$p\",\"error\":\"exit status $rc (124: time limit)\"}" | tee -a "$OUT/results.jsonl"
 done
 [ -n "$TORCH" ] && timeout -k 5 100 python3 torch_ref.py 2> "$OUT/torch.err" | tee -a "$OUT/results.jsonl"

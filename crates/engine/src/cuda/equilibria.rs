@@ -3,6 +3,7 @@
 use super::gpu::{Grid, Memory};
 use super::kernel::launch;
 use super::memory::CudaTally;
+use super::onchip::{self, Onchip};
 use super::plan::{CudaPlan, Operators, Work};
 use super::product::{Axis, Factor, add_outer_products};
 use super::solve::{MOST, Method, Problem};
@@ -147,6 +148,9 @@ impl Equilibria for Cuda {
         check_len("reports", reports.0.len(), batch)?;
         check_len("y", y.len(), sizes.injections)?;
         check_len("z", z.len(), sizes.states)?;
+        if let Some((onchip, problem)) = plan.operators.onchip(batch, solver, stopping) {
+            return onchip.solve(&problem, y, start, z, &mut reports.0);
+        }
         let scheme = prepare(&mut plan.operators, solver)?;
         let CudaPlan { operators, work, .. } = plan;
         let reports = &mut reports.0;
@@ -204,6 +208,13 @@ impl Equilibria for Cuda {
         check_len("y", y.len(), sizes.injections)?;
         check_len("v", v.len(), sizes.states)?;
         check_len("g", g.len(), sizes.states)?;
+        if let Some((onchip, problem)) = plan.operators.onchip(batch, solver, stopping) {
+            if let Onchip::Convolution(_) = onchip {
+                plan.operators.linearise(batch, z, y, &mut plan.work)?;
+            }
+            let slopes = &plan.work.linearisation.slopes;
+            return onchip.adjoint(&problem, (z, y), slopes, v, g, &mut reports.0);
+        }
         let scheme = prepare(&mut plan.operators, solver)?;
         let CudaPlan { operators, work, .. } = plan;
         operators.linearise(batch, z, y, work)?;
@@ -212,7 +223,15 @@ impl Equilibria for Cuda {
             Scheme::Plain(method) => {
                 let q_len = operators.planes() * operators.len();
                 let Work {
-                    gained, g: gradient, linearisation, iterates, ends, samples, measured, memory, ..
+                    gained,
+                    g: gradient,
+                    linearisation,
+                    iterates,
+                    ends,
+                    samples,
+                    measured,
+                    memory,
+                    ..
                 } = work;
                 let parts = operators.measured_by(method, stopping).map(|[_, adjoint]| adjoint);
                 measured.reserve(batch * parts.unwrap_or(0))?;
@@ -326,6 +345,18 @@ impl Operators {
     fn measured_by(&self, method: Method, stopping: &Stopping) -> Option<[usize; 2]> {
         let squares = matches!(stopping.measure, Measure::Relative | Measure::Absolute);
         (squares && method == Method::Picard).then(|| self.measured_parts()).flatten()
+    }
+
+    /// The kernels that do a whole solve at once, if there are such, and what they are told about it.
+    fn onchip<'a>(
+        &'a self,
+        batch: usize,
+        solver: &Solver,
+        stopping: &'a Stopping,
+    ) -> Option<(&'a Onchip, onchip::Problem<'a>)> {
+        let onchip = self.onchip.as_ref().filter(|_| Onchip::fits(solver, stopping))?;
+        let Self { gpu, map, constants, weights, bad, .. } = self;
+        Some((onchip, onchip::Problem { gpu, map, constants, weights, bad, batch, stopping }))
     }
 
     /// A fixed-point problem of this map.

@@ -4,18 +4,22 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
-use super::kernel::{Argument, Kernel, MODULES, entries};
+use super::kernel::{Argument, Kernel, MODULES, Module, Target, entries};
 use crate::{EngineError, Result};
 
 /// The least driver that understands the kernels' PTX, as the driver counts: 13.0.
 const DRIVER: i32 = 13_000;
 /// The least GPU that the kernels are compiled for: compute capability 8.0.
 const CAPABILITY: i32 = 80;
+/// The GPUs that kernels with Hopper's own instructions run on: compute capability 9.0.
+const HOPPER: i32 = 90;
+/// Blocks of a cluster that every GPU with clusters can run.
+const PORTABLE_CLUSTER: u32 = 8;
 /// Threads of a block, as in `kernels/common.cuh`.
 pub(super) const THREADS: u32 = 256;
 
@@ -26,8 +30,10 @@ pub(super) struct Gpu {
     stream: sys::CUstream,
     /// Where the stream is when [`Gpu::rest`] waits for it.
     mark: sys::CUevent,
-    kernels: HashMap<&'static str, Kernel>,
+    /// By name. Those of `Target::Hopper` come when they are wanted.
+    kernels: RwLock<HashMap<&'static str, Kernel>>,
     name: String,
+    capability: i32,
     memory: u64,
     /// Whether to wait after every kernel, to find the one that fails.
     sync: bool,
@@ -48,6 +54,13 @@ impl fmt::Debug for Gpu {
 /// Blocks of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid(pub u32, pub u32, pub u32);
+
+/// A block's threads, and the bytes of shared memory that a launch gives it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub threads: u32,
+    pub shared: u32,
+}
 
 impl Grid {
     /// Enough for an entry per thread; the kernels go on from there where the entries are more.
@@ -147,7 +160,84 @@ impl Gpu {
         // SAFETY: as for the attributes.
         let memory = said("a GPU's memory", unsafe { result::device::total_mem(device) })? as u64;
         let sync = std::env::var("SUBDEQ_CUDA_SYNC").is_ok_and(|value| value != "0");
-        Ok(Self { device, context, stream, mark, kernels: load_kernels()?, name, memory, sync })
+        let mut kernels = HashMap::new();
+        for module in MODULES.iter().filter(|module| module.target == Target::Every) {
+            kernels.extend(load_module(module)?);
+        }
+        let kernels = RwLock::new(kernels);
+        Ok(Self { device, context, stream, mark, kernels, name, capability, memory, sync })
+    }
+
+    /// Its compute capability, times 10.
+    pub fn capability(&self) -> i32 {
+        self.capability
+    }
+
+    /// Whether kernels with Hopper's own instructions run on it.
+    pub fn is_hopper(&self) -> bool {
+        self.capability == HOPPER
+    }
+
+    /// Loads a module that is not there from the beginning, if it has not been. Its kernels may be launched with such blocks, in
+    /// clusters of so many.
+    pub fn load(&self, name: &str, block: Block, cluster: u32) -> Result<()> {
+        let module = MODULES
+            .iter()
+            .find(|module| module.name == name)
+            .ok_or_else(|| EngineError::DeviceFailed(format!("there is no `{name}.ptx`: rebuild the PTX")))?;
+        let is_there = |kernels: &HashMap<&'static str, Kernel>| {
+            entries(module.ptx).next().is_none_or(|(kernel, _)| kernels.contains_key(kernel))
+        };
+        if is_there(&self.kernels.read().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(());
+        }
+        self.bind()?;
+        let loaded = load_module(module)?;
+        use sys::CUfunction_attribute as Attribute;
+        let mut wanted =
+            vec![(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, block.shared as i32)];
+        if cluster > PORTABLE_CLUSTER {
+            wanted.push((Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+        }
+        for (name, kernel) in &loaded {
+            for &(attribute, value) in &wanted {
+                // SAFETY: the function was just loaded.
+                let set =
+                    unsafe { result::function::set_function_attribute(kernel.function(), attribute, value) };
+                set.map_err(|error| failed(&format!("{block:?} for `{name}`"), &error))?;
+            }
+        }
+        self.kernels.write().unwrap_or_else(PoisonError::into_inner).extend(loaded);
+        Ok(())
+    }
+
+    /// How many clusters of a kernel can be at work at once; 0 if it cannot run at all.
+    pub fn active_clusters(&self, name: &'static str, block: Block, cluster: u32) -> Result<i32> {
+        let kernels = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
+        let kernel = find(&kernels, name)?;
+        self.bind()?;
+        // SAFETY: a union of plain numbers, all of whose bits may be zero.
+        let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
+        value.clusterDim = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: cluster, y: 1, z: 1 };
+        let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        let mut attribute = sys::CUlaunchAttribute { id, pad: [0; 4], value };
+        let config = sys::CUlaunchConfig {
+            gridDimX: cluster,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: block.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: block.shared,
+            hStream: self.stream,
+            attrs: &raw mut attribute,
+            numAttrs: 1,
+        };
+        let mut count = 0;
+        // SAFETY: the function is loaded; the configuration and its one attribute outlive the call.
+        let asked = unsafe { sys::cuOccupancyMaxActiveClusters(&mut count, kernel.function(), &config) };
+        said(&format!("clusters of `{name}`"), asked.result())?;
+        Ok(count)
     }
 
     /// What the driver calls it.
@@ -200,17 +290,28 @@ impl Gpu {
 
     /// Puts a kernel on the stream. Refuses arguments that are not of the kinds that it takes.
     pub fn launch(&self, name: &'static str, grid: Grid, arguments: &[Argument]) -> Result<()> {
-        let kernel = self.kernels.get(name).ok_or_else(|| {
-            EngineError::DeviceFailed(format!("there is no kernel `{name}`: rebuild the PTX"))
-        })?;
+        self.launch_blocks(name, grid, Block { threads: THREADS, shared: 0 }, arguments)
+    }
+
+    /// The same for blocks of another size, with shared memory that is not the kernel's own.
+    pub fn launch_blocks(
+        &self,
+        name: &'static str,
+        grid: Grid,
+        block: Block,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        let kernels = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
+        let kernel = find(&kernels, name)?;
         kernel.check(name, arguments)?;
         self.bind()?;
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(Argument::pointer).collect();
-        let (grid, block) = ((grid.0, grid.1, grid.2), (THREADS, 1, 1));
+        let (grid, threads) = ((grid.0, grid.1, grid.2), (block.threads, 1, 1));
         // SAFETY: the arguments are of the kinds that the kernel takes and outlive the call, which copies them. What the kernel
         // reads and writes is the GPU's memory, which Rust has no references to; lengths are checked by who calls this.
-        let launched =
-            unsafe { result::launch_kernel(kernel.function(), grid, block, 0, self.stream, &mut pointers) };
+        let launched = unsafe {
+            result::launch_kernel(kernel.function(), grid, threads, block.shared, self.stream, &mut pointers)
+        };
         launched.map_err(|error| failed(&format!("kernel `{name}` on {grid:?} blocks"), &error))?;
         if self.sync {
             // SAFETY: the stream is this GPU's own.
@@ -248,22 +349,27 @@ fn keep_freed_memory(device: sys::CUdevice) -> Result<()> {
     said("the GPU's memory", kept)
 }
 
-fn load_kernels() -> Result<HashMap<&'static str, Kernel>> {
+fn find<'a>(kernels: &'a HashMap<&'static str, Kernel>, name: &str) -> Result<&'a Kernel> {
+    kernels
+        .get(name)
+        .ok_or_else(|| EngineError::DeviceFailed(format!("there is no kernel `{name}`: rebuild the PTX")))
+}
+
+/// Loads a file of kernels.
+fn load_module(module: &Module) -> Result<HashMap<&'static str, Kernel>> {
     let mut kernels = HashMap::new();
-    for module in MODULES {
-        let image =
-            CString::new(module.ptx).map_err(|_| EngineError::DeviceFailed("PTX with a zero byte".into()))?;
-        // SAFETY: the image is text that ends with a zero, as the driver expects of PTX.
-        let loaded = unsafe { result::module::load_data(image.as_ptr().cast()) };
-        let loaded = loaded.map_err(|error| failed(&format!("loading `{}.ptx`", module.name), &error))?;
-        for (name, parameters) in entries(module.ptx) {
-            let symbol = CString::new(name)
-                .map_err(|_| EngineError::DeviceFailed("a name with a zero byte".into()))?;
-            // SAFETY: the module is loaded, and stays so: modules are never unloaded.
-            let function = unsafe { result::module::get_function(loaded, symbol) };
-            let function = function.map_err(|error| failed(&format!("kernel `{name}`"), &error))?;
-            kernels.insert(name, Kernel::new(function, parameters));
-        }
+    let image =
+        CString::new(module.ptx).map_err(|_| EngineError::DeviceFailed("PTX with a zero byte".into()))?;
+    // SAFETY: the image is text that ends with a zero, as the driver expects of PTX.
+    let loaded = unsafe { result::module::load_data(image.as_ptr().cast()) };
+    let loaded = loaded.map_err(|error| failed(&format!("loading `{}.ptx`", module.name), &error))?;
+    for (name, parameters) in entries(module.ptx) {
+        let symbol =
+            CString::new(name).map_err(|_| EngineError::DeviceFailed("a name with a zero byte".into()))?;
+        // SAFETY: the module is loaded, and stays so: modules are never unloaded.
+        let function = unsafe { result::module::get_function(loaded, symbol) };
+        let function = function.map_err(|error| failed(&format!("kernel `{name}`"), &error))?;
+        kernels.insert(name, Kernel::new(function, parameters));
     }
     Ok(kernels)
 }

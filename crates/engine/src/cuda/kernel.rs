@@ -12,23 +12,36 @@ use crate::{EngineError, Result};
 pub(super) struct Module {
     pub name: &'static str,
     pub ptx: &'static str,
+    pub target: Target,
     /// What it is compiled from.
     #[cfg(test)]
     pub source: &'static str,
 }
 
+/// The GPUs that a file of kernels is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// All that the engine runs on; loaded at once.
+    Every,
+    /// Compute capability 9.0 and no other, for instructions that come with no promise for later ones; loaded when it is wanted
+    /// (`Gpu::load`), because the driver takes seconds to translate it.
+    Hopper,
+}
+
 macro_rules! modules {
-    ($($name:literal),*) => {
+    ($($target:ident: $($name:literal),*;)*) => {
         /// All kernels. `kernels/build.sh` compiles them.
-        pub(super) const MODULES: &[Module] = &[$(Module {
+        pub(super) const MODULES: &[Module] = &[$($(Module {
             name: $name,
             ptx: include_str!(concat!("kernels/", $name, ".ptx")),
+            target: Target::$target,
             #[cfg(test)]
             source: include_str!(concat!("kernels/", $name, ".cu")),
-        }),*];
+        }),*),*];
     };
 }
-modules!(
+modules! {
+    Every:
     "memory",
     "data_sets",
     "products",
@@ -43,8 +56,14 @@ modules!(
     "solve",
     "anderson",
     "broyden",
-    "splitting"
-);
+    "splitting",
+    "onchip_dense";
+    Hopper:
+    "onchip_c16",
+    "onchip_c32",
+    "onchip_c48",
+    "onchip_c64";
+}
 
 /// A kernel that is loaded.
 pub(super) struct Kernel {
@@ -232,6 +251,8 @@ mod tests {
         include_str!("kernels/solve.cuh")
     );
 
+    const HOPPER_HEADERS: &str = concat!(include_str!("kernels/dev.cuh"), include_str!("kernels/onchip.cuh"));
+
     /// FNV-1a, as `kernels/build.sh` computes it.
     fn hash(text: &str) -> u64 {
         text.bytes()
@@ -240,8 +261,12 @@ mod tests {
 
     #[test]
     fn the_ptx_is_that_of_the_sources() {
-        for Module { name, ptx, source } in MODULES {
-            let expected = format!("// source {:016x}", hash(&format!("{HEADERS}{source}")));
+        for Module { name, ptx, target, source } in MODULES {
+            let headers = match target {
+                Target::Every => HEADERS,
+                Target::Hopper => HOPPER_HEADERS,
+            };
+            let expected = format!("// source {:016x}", hash(&format!("{headers}{source}")));
             let first = ptx.lines().next().unwrap_or_default();
             assert_eq!(first, expected, "{name}.ptx is not that of {name}.cu: run kernels/build.sh");
         }
@@ -257,5 +282,6 @@ mod tests {
         let address = Parameter::Number { bits: 64, float: false };
         assert_eq!(kernels["fill"], [address, address, Parameter::Number { bits: 32, float: true }]);
         assert_eq!(kernels["adam"][..2], [Parameter::Struct(32), Parameter::Struct(704)]);
+        assert_eq!(kernels["onchip_solve_c48"], [Parameter::Struct(88)]);
     }
 }

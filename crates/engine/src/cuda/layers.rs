@@ -1,10 +1,10 @@
 //! The operations around an equilibrium, on a GPU.
 
+use super::convolution::Convolution;
 use super::few_channels::FewChannels;
 use super::gpu::{Grid, Memory, THREADS};
 use super::kernel::{Argument, Passed, launch};
 use super::memory::{CudaIntegers, CudaTally, Known};
-use super::convolution::Convolution;
 use super::{Cuda, linear};
 use crate::cpu::packed::check_len;
 use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Scaling, Update};

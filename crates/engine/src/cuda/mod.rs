@@ -4,6 +4,9 @@
 //! only where it reads: a training step reads nothing but its [`crate::Summary`], and a solve one word in every few
 //! iterations. No sum depends on chance: same bits from run to run, and for a sample the same bits in any batch at any position.
 //!
+//! Solves for which there are kernels that do them whole, state on chip (`onchip.rs`), take one launch; `SUBDEQ_CUDA_ONCHIP=0` in the
+//! environment turns these off, to compare.
+//!
 //! `SUBDEQ_CUDA_SYNC=1` in the environment waits after every kernel, so that an error names the kernel that made it.
 
 mod convolution;
@@ -16,6 +19,7 @@ mod kernel;
 mod layers;
 mod linear;
 mod memory;
+mod onchip;
 mod parametrise;
 mod plan;
 mod product;
@@ -69,6 +73,13 @@ impl Cuda {
     /// Memory for the launches of one call, kept from other threads until it is dropped.
     fn scratch(&self) -> MutexGuard<'_, Scratch> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its compute capability, such as `(9, 0)`.
+    #[must_use]
+    pub fn compute_capability(&self) -> (i32, i32) {
+        let capability = self.gpu.capability();
+        (capability / 10, capability % 10)
     }
 
     /// The names of the GPUs of this machine, in the order of their numbers; none without a driver.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::convolution::{Convolution, LARGEST_SIDE};
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
-use super::convolution::{Convolution, LARGEST_SIDE};
-use super::product::{Active, Axis, Factor, Lie, Target, multiply};
 use super::not_yet;
+use super::onchip::Onchip;
+use super::product::{Active, Axis, Factor, Lie, Target, multiply};
 use super::solve::{Distance, MethodMemory, SampleMemory};
 use crate::cpu::invert;
 use crate::cpu::packed::check_len;
@@ -29,7 +30,7 @@ pub(super) struct Operators {
     pub map: Map,
     pub constants: MapConstants,
     /// The square operators as they were given, one after the other.
-    weights: Memory<f32>,
+    pub weights: Memory<f32>,
     /// `A` and `B`, one after the other; empty for maps without gains.
     gains: Memory<f32>,
     /// Those of a convolution, in the order in which it sums, and transposed.
@@ -38,6 +39,8 @@ pub(super) struct Operators {
     /// Its first number is not 0 if a weight is not finite; the rest is for the kernel that finds it out.
     pub bad: Memory<u32>,
     resolvent: Option<Resolvent>,
+    /// Kernels for whole solves, where the map has such.
+    pub onchip: Option<Onchip>,
 }
 
 /// `(I + t (I - W))^-1` of a dense map.
@@ -183,7 +186,9 @@ impl CudaPlan {
         if let Operator::Conv { kernel, .. } = map.operator
             && kernel > LARGEST_SIDE
         {
-            return Err(not_yet(&format!("a {kernel}x{kernel} kernel (the most is {LARGEST_SIDE}x{LARGEST_SIDE})")));
+            return Err(not_yet(&format!(
+                "a {kernel}x{kernel} kernel (the most is {LARGEST_SIDE}x{LARGEST_SIDE})"
+            )));
         }
         let empty = || Memory::empty(gpu);
         let operators = Operators {
@@ -196,6 +201,7 @@ impl CudaPlan {
             packed_transposed: empty(),
             bad: Memory::zeros(gpu, 3)?,
             resolvent: None,
+            onchip: Onchip::of(gpu, map)?,
         };
         let linearisation =
             Linearisation { slopes: empty(), normalised: empty(), gradient: empty(), inverse: empty() };
@@ -269,7 +275,10 @@ impl Operators {
             self.packed_transposed.reserve(back.packed_len())?;
             back.pack(&self.gpu, &arguments, true, &mut self.packed_transposed)?;
         }
-        Ok(())
+        match &mut self.onchip {
+            Some(onchip) => onchip.load(&self.gpu, &self.weights),
+            None => Ok(()),
+        }
     }
 
     /// A convolution of the state, from `planes_in` to `planes_out` images; `None` for dense maps.
@@ -377,7 +386,8 @@ impl Operators {
     /// Parts in which the kernels of this map measure how far a state is from its image, forward and adjoint; none for maps whose
     /// images are not finished by a convolution.
     pub fn measured_parts(&self) -> Option<[usize; 2]> {
-        let (forward, back) = (self.convolution(1, 1, self.planes())?, self.convolution(1, self.planes(), 1)?);
+        let (forward, back) =
+            (self.convolution(1, 1, self.planes())?, self.convolution(1, self.planes(), 1)?);
         (!self.has_gains() && self.map.norm.is_none()).then_some([forward.parts(), back.parts()])
     }
 
@@ -491,6 +501,9 @@ impl Operators {
         let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
         let (len, planes) = (self.len(), self.planes());
         slopes.reserve(batch * planes * len)?;
+        if let Some(Onchip::Convolution(onchip)) = &self.onchip {
+            return onchip.slopes(&self.gpu, self.map.injection == Injection::Inner, batch, (z, y), slopes);
+        }
         self.forward(batch, z, u, None)?;
         if self.map.norm.is_some() {
             let groups = match self.map.operator {

@@ -32,12 +32,30 @@ pub(super) enum Method {
 /// A stopping rule, for the kernels.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Rule {
+pub(super) struct Rule {
     tolerance: f64,
     measure: u32,
     max_iterations: u32,
     together: u32,
     unused: u32,
+}
+
+impl Rule {
+    pub fn of(stopping: &Stopping) -> Self {
+        Self {
+            tolerance: stopping.tolerance,
+            measure: match stopping.measure {
+                Measure::Relative => 0,
+                Measure::Absolute => 1,
+                Measure::Thompson => 2,
+                Measure::Hilbert => 3,
+                Measure::Sup => 4,
+            },
+            max_iterations: u32::try_from(stopping.max_iterations).unwrap_or(u32::MAX),
+            together: u32::from(stopping.extent == Extent::WholeBatch),
+            unused: 0,
+        }
+    }
 }
 
 /// Where the samples of a batch stand, for the kernels.
@@ -188,19 +206,7 @@ impl Problem<'_> {
         distances.reserve(batch)?;
         iterates[1].reserve(batch * len)?;
         let together = stopping.extent == Extent::WholeBatch;
-        let rule = Rule {
-            tolerance: stopping.tolerance,
-            measure: match stopping.measure {
-                Measure::Relative => 0,
-                Measure::Absolute => 1,
-                Measure::Thompson => 2,
-                Measure::Hilbert => 3,
-                Measure::Sup => 4,
-            },
-            max_iterations: u32::try_from(stopping.max_iterations).unwrap_or(u32::MAX),
-            together: u32::from(together),
-            unused: 0,
-        };
+        let rule = Rule::of(stopping);
         let table = Samples {
             progress: progress.address_of(0),
             reports: reports.address_of(0),

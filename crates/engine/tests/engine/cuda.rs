@@ -1,6 +1,8 @@
 //! The GPU against the CPU: every operation, every map by every solver, every gradient. Where there is no GPU, each test says so and
 //! passes. A test collects what is wrong and shows it all: one bad combination does not hide the others.
 
+mod onchip;
+
 use std::sync::OnceLock;
 
 use crate::common::*;
