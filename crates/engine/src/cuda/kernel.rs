@@ -39,7 +39,10 @@ modules!(
     "solve",
     "anderson",
     "broyden",
-    "splitting"
+    "splitting",
+    "resolvent",
+    "fourier",
+    "ode"
 );
 
 /// A kernel that is loaded.
@@ -223,6 +226,7 @@ mod tests {
         include_str!("kernels/common.cuh"),
         include_str!("kernels/map.cuh"),
         include_str!("kernels/product.cuh"),
+        include_str!("kernels/prox.cuh"),
         include_str!("kernels/solve.cuh")
     );
 

@@ -8,6 +8,7 @@
 
 mod data_sets;
 mod equilibria;
+mod fourier;
 mod gpu;
 mod integrate;
 mod kernel;
@@ -16,16 +17,18 @@ mod memory;
 mod parametrise;
 mod plan;
 mod product;
+mod resolvent;
 mod shifted;
 mod solve;
 mod spectra;
+mod splitting;
 
 use std::sync::Arc;
 
 pub use data_sets::CudaImages;
 pub use equilibria::CudaReports;
 pub use gpu::Memory;
-pub use integrate::NoIntegration;
+pub use integrate::{CudaOdePlan, CudaOdeReports};
 pub use memory::{CudaIntegers, CudaTally};
 pub use parametrise::CudaWeights;
 pub use plan::CudaPlan;

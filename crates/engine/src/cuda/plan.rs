@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::fourier::Waves;
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
 use super::product::{Active, Axis, Convolution, Factor, Lie, Target, multiply, pack};
+use super::resolvent::Resolvent;
 use super::solve::{MethodMemory, SampleMemory};
-use crate::cpu::invert;
 use crate::cpu::packed::check_len;
 use crate::map::{Formula, product_fits};
 use crate::{Activation, EngineError, Injection, Map, Operator, PNorm, Result};
@@ -27,7 +28,7 @@ pub(super) struct Operators {
     pub map: Map,
     pub constants: MapConstants,
     /// The square operators as they were given, one after the other.
-    weights: Memory<f32>,
+    pub weights: Memory<f32>,
     /// `A` and `B`, one after the other; empty for maps without gains.
     gains: Memory<f32>,
     /// Those of a convolution, in the order in which it sums, and transposed.
@@ -35,14 +36,7 @@ pub(super) struct Operators {
     packed_transposed: Memory<f32>,
     /// Its one number is not 0 if a weight is not finite.
     pub bad: Memory<u32>,
-    resolvent: Option<Resolvent>,
-}
-
-/// `(I + t (I - W))^-1` of a dense map.
-#[derive(Debug)]
-struct Resolvent {
-    step: f64,
-    matrix: Memory<f32>,
+    pub resolvent: Option<Resolvent>,
 }
 
 /// Scratch memory. States lie one after the other; what has planes is `[sample][plane][entry]`.
@@ -66,6 +60,8 @@ pub(super) struct Work {
     pub solution: Memory<f32>,
     pub samples: SampleMemory,
     pub memory: MethodMemory,
+    /// Of Peaceman-Rachford's splitting of a convolution.
+    pub waves: Waves,
 }
 
 /// The derivative of a map at one state per sample.
@@ -191,6 +187,7 @@ impl CudaPlan {
             solution: empty(),
             samples: SampleMemory::new(gpu),
             memory: MethodMemory::new(gpu),
+            waves: Waves::new(gpu),
         };
         Ok(Self { operators, work, batch, loaded: false })
     }
@@ -224,7 +221,9 @@ impl Operators {
         for (index, array) in weights.iter().enumerate() {
             check_len(WEIGHT_NAMES[index], array.len(), map.weight_len(index))?;
         }
-        self.resolvent = None;
+        if let Some(resolvent) = &mut self.resolvent {
+            resolvent.forget();
+        }
         self.bad.clear()?;
         for (index, array) in weights.iter().enumerate() {
             let len = map.weight_len(index);
@@ -548,22 +547,6 @@ impl Operators {
         )
     }
 
-    /// Makes the resolvent `(I + t (I - W))^-1` of a dense map, if it is not there yet. On the host, in `f64`: slow, but a step and
-    /// its weights are used for many iterations.
-    pub fn prepare_resolvent(&mut self, n: usize, step: f64) -> Result<()> {
-        if self.resolvent.as_ref().is_some_and(|resolvent| resolvent.step == step) {
-            return Ok(());
-        }
-        let mut weights = vec![0.0f32; n * n];
-        self.weights.read(0, &mut weights)?;
-        let mut matrix: Vec<f64> = weights.iter().map(|&w| -step * f64::from(w)).collect();
-        (0..n).for_each(|i| matrix[i * n + i] += 1.0 + step);
-        invert(n, &mut matrix)?;
-        let matrix: Vec<f32> = matrix.iter().map(|&x| x as f32).collect();
-        self.resolvent = Some(Resolvent { step, matrix: Memory::upload(&self.gpu, &matrix)? });
-        Ok(())
-    }
-
     /// `out <- R x` or `R' x`.
     pub fn resolve(
         &self,
@@ -573,9 +556,7 @@ impl Operators {
         out: &mut Memory<f32>,
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
-        let Some(Resolvent { matrix, .. }) = &self.resolvent else {
-            return Err(EngineError::Invalid("the resolvent of these weights was not made".into()));
-        };
+        let matrix = &self.resolvent()?.plain;
         let n = self.len();
         out.reserve(batch * n)?;
         let rows = Factor::new(x, 0, Axis::plain(n), Axis::plain(1));

@@ -8,7 +8,7 @@ use super::kernel::{Passed, launch};
 use crate::{Extent, Measure, Result, Stopping};
 
 /// Iterations between two looks: each look waits for the GPU, each iteration too many is wasted.
-const LOOK: u32 = 8;
+pub(super) const LOOK: u32 = 8;
 /// The largest window of Anderson's method, as in `kernels/anderson.cu`.
 pub(super) const MOST: usize = 8;
 
@@ -30,10 +30,10 @@ pub(super) enum Method {
 /// A stopping rule, for the kernels.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Rule {
+pub(super) struct Rule {
     tolerance: f64,
-    measure: u32,
-    max_iterations: u32,
+    pub measure: u32,
+    pub max_iterations: u32,
     together: u32,
     unused: u32,
 }
@@ -41,7 +41,7 @@ struct Rule {
 /// Where the samples of a batch stand, for the kernels.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Samples {
+pub(super) struct Samples {
     progress: u64,
     reports: u64,
     active: u64,
@@ -91,7 +91,7 @@ unsafe impl Passed for Broyden {}
 
 /// `Progress`, `Distance`, `History` and `Standing` of the kernels: the host never looks into them.
 type Progress = [f64; 2];
-type Distance = [f64; 4];
+pub(super) type Distance = [f64; 4];
 type History = [f64; 7];
 type Standing = [f64; 6];
 
@@ -99,7 +99,7 @@ type Standing = [f64; 6];
 #[derive(Debug)]
 pub(super) struct SampleMemory {
     progress: Memory<Progress>,
-    active: Memory<u32>,
+    pub active: Memory<u32>,
     remaining: Memory<u32>,
     distances: Memory<Distance>,
 }
@@ -112,6 +112,13 @@ impl SampleMemory {
             remaining: Memory::empty(gpu),
             distances: Memory::empty(gpu),
         }
+    }
+
+    /// Whether no sample is worked on any more. Waits for the GPU.
+    pub fn all_ended(&self) -> Result<bool> {
+        let mut left = [0];
+        self.remaining.read(0, &mut left)?;
+        Ok(left[0] == 0)
     }
 }
 
@@ -162,6 +169,43 @@ pub(super) struct Problem<'a> {
 }
 
 impl Problem<'_> {
+    /// Forgets earlier solves: the rule, and where the samples stand.
+    pub fn begin(
+        &self,
+        samples: &mut SampleMemory,
+        reports: &mut Memory<ReportRow>,
+    ) -> Result<(Rule, Samples)> {
+        let Self { gpu, batch, stopping, .. } = *self;
+        let SampleMemory { progress, active, remaining, distances } = samples;
+        progress.reserve(batch)?;
+        active.reserve(batch)?;
+        remaining.reserve(1)?;
+        distances.reserve(batch)?;
+        let rule = Rule {
+            tolerance: stopping.tolerance,
+            measure: match stopping.measure {
+                Measure::Relative => 0,
+                Measure::Absolute => 1,
+                Measure::Thompson => 2,
+                Measure::Hilbert => 3,
+                Measure::Sup => 4,
+            },
+            max_iterations: u32::try_from(stopping.max_iterations).unwrap_or(u32::MAX),
+            together: u32::from(stopping.extent == Extent::WholeBatch),
+            unused: 0,
+        };
+        let table = Samples {
+            progress: progress.address_of(0),
+            reports: reports.address_of(0),
+            active: active.address_of(0),
+            remaining: remaining.address_of(0),
+            distances: distances.address_of(0),
+        };
+        let (given, given_len) = self.given;
+        launch!(gpu, "begin_solve", Grid::blocks(batch), &table, given, given_len, self.bad)?;
+        Ok((rule, table))
+    }
+
     /// Iterates until every sample has ended. The start is in `iterates[0]`; the last images go to `ends`. `step` writes the image
     /// of the argument, for the samples that are flagged.
     pub fn solve(
@@ -174,36 +218,11 @@ impl Problem<'_> {
         mut step: impl FnMut(&Memory<f32>, &mut Memory<f32>, &Memory<u32>) -> Result<()>,
     ) -> Result<()> {
         let Self { gpu, batch, len, stopping, .. } = *self;
-        let SampleMemory { progress, active, remaining, distances } = samples;
-        progress.reserve(batch)?;
-        active.reserve(batch)?;
-        remaining.reserve(1)?;
-        distances.reserve(batch)?;
         iterates[1].reserve(batch * len)?;
         let together = stopping.extent == Extent::WholeBatch;
-        let rule = Rule {
-            tolerance: stopping.tolerance,
-            measure: match stopping.measure {
-                Measure::Relative => 0,
-                Measure::Absolute => 1,
-                Measure::Thompson => 2,
-                Measure::Hilbert => 3,
-                Measure::Sup => 4,
-            },
-            max_iterations: u32::try_from(stopping.max_iterations).unwrap_or(u32::MAX),
-            together: u32::from(together),
-            unused: 0,
-        };
-        let table = Samples {
-            progress: progress.address_of(0),
-            reports: reports.address_of(0),
-            active: active.address_of(0),
-            remaining: remaining.address_of(0),
-            distances: distances.address_of(0),
-        };
-        let (given, given_len) = self.given;
+        let (rule, table) = self.begin(samples, reports)?;
+        let active = &samples.active;
         let blocks = Grid::blocks(batch);
-        launch!(gpu, "begin_solve", blocks, &table, given, given_len, self.bad)?;
         let choice = memory.begin(gpu, batch, len, self.method)?;
         let [first, second] = iterates;
         let (mut argument, mut image) = (second, first);
@@ -211,10 +230,10 @@ impl Problem<'_> {
             match &choice {
                 Choice::Picard => std::mem::swap(&mut argument, &mut image),
                 Choice::Anderson(memory) => {
-                    launch!(gpu, "propose", blocks, memory, len, &*active, &*image, &mut *argument)?;
+                    launch!(gpu, "propose", blocks, memory, len, active, &*image, &mut *argument)?;
                 }
                 Choice::Broyden(memory) => {
-                    launch!(gpu, "propose_broyden", blocks, memory, len, &*active, &*image, &mut *argument)?;
+                    launch!(gpu, "propose_broyden", blocks, memory, len, active, &*image, &mut *argument)?;
                 }
             }
             step(argument, image, active)?;
@@ -234,12 +253,8 @@ impl Problem<'_> {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, batch as u32)?;
                 launch!(gpu, "take_answers", blocks, &table, &*image, len, &mut *ends)?;
             }
-            if iteration.is_multiple_of(LOOK) {
-                let mut left = [0];
-                remaining.read(0, &mut left)?;
-                if left[0] == 0 {
-                    break;
-                }
+            if iteration.is_multiple_of(LOOK) && samples.all_ended()? {
+                break;
             }
         }
         Ok(())
