@@ -11,8 +11,8 @@ use subdeq_map::Map as Equation;
 
 const REPEATS: usize = 7;
 /// An iteration's time is the difference of two solves of so many iterations.
-const FEW: usize = 16;
-const MANY: usize = 48;
+const FEW: usize = 4;
+const MANY: usize = 12;
 
 fn main() -> Result<()> {
     let batch = std::env::args().nth(1).map_or(128, |a| a.parse().expect("a number"));
@@ -96,8 +96,8 @@ fn splitting(
         gpu.solve(&mut plan, batch, &y, &solver, &rule(1e-3, 100), start, &mut z, &mut reports)
     })?;
     let mut of = |few: bool, adjoint: bool| {
-        // Below rounding level nothing ends before the limit, or all at once long after it.
-        let rule = rule(0.0, if few { FEW } else { MANY });
+        // Nothing ends so early at this tolerance.
+        let rule = rule(1e-6, if few { FEW } else { MANY });
         timed(gpu, || {
             if adjoint {
                 gpu.adjoint(&mut plan, batch, &y, &y, &y, &solver, &rule, &mut g, &mut reports)

@@ -12,7 +12,7 @@ use super::kernel::{Argument, Passed, launch};
 use super::plan::{Operators, Work};
 use super::resolvent::{Resolvent, Wave};
 use super::solve::{Distance, LOOK, Problem, SampleMemory};
-use crate::{Activation, Extent, Injection, Map, Result, Start, Stopping};
+use crate::{Activation, Extent, Injection, Map, Measure, Result, Start, Stopping};
 
 /// The lengths of lines that are transformed in a thread's registers, with the kernels: rows, rows back, columns, columns back.
 const LINES: [(usize, [&str; 4]); 4] = [
@@ -40,12 +40,43 @@ const PRODUCT_SAMPLES: usize = 128;
 pub(super) struct Waves {
     /// The current one is the first.
     spectra: [Memory<Wave>; 2],
+    /// The same of samples that send only changes, as `f16`.
+    changes: [Memory<u32>; 2],
+    /// What each sample sends.
+    flows: Memory<Flow>,
     parts: Memory<Distance>,
+}
+
+/// `Flow` of `fourier.cu`: the host never looks into it.
+type Flow = [f64; 3];
+
+/// `Waters` of `fourier.cu`.
+#[repr(C)]
+struct Waters {
+    whole: u64,
+    changes: u64,
 }
 
 impl Waves {
     pub fn new(gpu: &Arc<Gpu>) -> Self {
-        Self { spectra: [Memory::empty(gpu), Memory::empty(gpu)], parts: Memory::empty(gpu) }
+        Self {
+            spectra: [Memory::empty(gpu), Memory::empty(gpu)],
+            changes: [Memory::empty(gpu), Memory::empty(gpu)],
+            flows: Memory::empty(gpu),
+            parts: Memory::empty(gpu),
+        }
+    }
+
+    /// The current spectra, and where the next go.
+    fn waters(&self) -> [Waters; 2] {
+        [0, 1]
+            .map(|k| Waters { whole: self.spectra[k].address_of(0), changes: self.changes[k].address_of(0) })
+    }
+
+    /// The next are the current ones now.
+    fn swap(&mut self) {
+        self.spectra.swap(0, 1);
+        self.changes.swap(0, 1);
     }
 }
 
@@ -69,8 +100,10 @@ struct Reflection {
     factor: f32,
 }
 
-// SAFETY: `repr(C)`, the fields of the structs of the same names in `fourier.cu`, no padding: 24 and 8 bytes.
+// SAFETY: `repr(C)`, the fields of the structs of the same names in `fourier.cu`, no padding: 24, 8 and 16 bytes.
 unsafe impl Passed for Plane {}
+// SAFETY: as above.
+unsafe impl Passed for Waters {}
 // SAFETY: as above.
 unsafe impl Passed for Reflection {}
 
@@ -212,6 +245,9 @@ fn leaves_zero(map: &Map) -> bool {
 /// What to work on: all samples, or those that are flagged.
 type Flags<'a> = Option<&'a Memory<u32>>;
 
+/// The least tolerance at which samples may send changes: rounding to `f16` would show below.
+const LEAST_TOLERANCE: f64 = 1e-6;
+
 impl Iteration<'_> {
     fn plane(&self) -> Plane {
         let shape = &self.resolvent.shape;
@@ -280,23 +316,25 @@ impl Iteration<'_> {
     }
 
     /// Row spectra to spectra, or back.
-    fn columns(&self, waves: &mut Waves, back: bool, active: Flags) -> Result<()> {
+    fn columns(&self, waves: &mut Waves, back: bool, changes: bool, active: Flags) -> Result<()> {
         let (plane, shape) = (self.plane(), &self.resolvent.shape);
-        let [from, to] = &mut waves.spectra;
         if let Some(names) = self.lines(shape.height, false) {
             let grid = Grid::entries(self.batch * shape.half() * shape.padded());
-            let arguments = [(&plane).into(), (&*from).into(), (&mut *to).into(), active.into()];
+            let ([from, to], flows) = (waves.waters(), changes.then_some(&waves.flows));
+            let arguments = [(&plane).into(), (&from).into(), (&to).into(), flows.into(), active.into()];
             self.gpu.launch(names[2 + usize::from(back)], grid, &arguments)?;
         } else {
-            let (grid, turns) = (Grid::entries(from.len()), &self.resolvent.turns[0]);
-            launch!(self.gpu, "fourier_columns_any", grid, &plane, turns, back, &*from, &mut *to, active)?;
+            let turns = &self.resolvent.turns[0];
+            let [from, to] = &mut waves.spectra;
+            let grid = Grid::entries(from.len());
+            launch!(self.gpu, "fourier_columns_any", grid, &plane, turns, back, &*from, to, active)?;
         }
-        std::mem::swap(from, to);
+        waves.swap();
         Ok(())
     }
 
     /// The spectra at each frequency times its matrix.
-    fn product(&self, waves: &mut Waves, active: Flags) -> Result<()> {
+    fn product(&self, waves: &mut Waves, changes: bool, active: Flags) -> Result<()> {
         let (plane, shape) = (self.plane(), &self.resolvent.shape);
         let matrices = if self.slopes.is_some() { &self.resolvent.adjoint } else { &self.resolvent.forward };
         let (outputs, name) = PRODUCTS
@@ -308,24 +346,25 @@ impl Iteration<'_> {
             self.batch.div_ceil(PRODUCT_SAMPLES) as u32,
             shape.padded().div_ceil(*outputs) as u32,
         );
-        let [from, to] = &mut waves.spectra;
-        let arguments = [(&plane).into(), matrices.into(), (&*from).into(), (&mut *to).into(), active.into()];
+        let ([from, to], flows) = (waves.waters(), changes.then_some(&waves.flows));
+        let arguments =
+            [(&plane).into(), matrices.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
         self.gpu.launch(name, grid, &arguments)?;
-        std::mem::swap(from, to);
+        waves.swap();
         Ok(())
     }
 
-    /// Row spectra to those of the image under `C`.
-    fn apply(&self, waves: &mut Waves, active: Flags) -> Result<()> {
-        self.columns(waves, false, active)?;
-        self.product(waves, active)?;
-        self.columns(waves, true, active)
+    /// Row spectra to those of the image under `C`; `changes`: samples may have sent changes only.
+    fn apply(&self, waves: &mut Waves, changes: bool, active: Flags) -> Result<()> {
+        self.columns(waves, false, changes, active)?;
+        self.product(waves, changes, active)?;
+        self.columns(waves, true, changes, active)
     }
 
     /// `to <- C from`, for all samples.
     fn image(&self, waves: &mut Waves, from: &Memory<f32>, to: &mut Memory<f32>) -> Result<()> {
         self.rows(from, waves, None)?;
-        self.apply(waves, None)?;
+        self.apply(waves, false, None)?;
         self.rows_back(waves, to, None)
     }
 
@@ -358,22 +397,28 @@ impl Iteration<'_> {
         let together = problem.stopping.extent == Extent::WholeBatch;
         let whole = self.whole_step();
         let blocks = if whole.is_some() { self.row_blocks().1 } else { self.blocks() };
+        let changes = whole.is_some() && self.sends_changes(problem.stopping);
+        if changes {
+            self.begin_changes(waves)?;
+        }
         for iteration in 1..=rule.max_iterations {
             let active = &samples.active;
-            self.apply(waves, Some(active))?;
+            self.apply(waves, changes, Some(active))?;
             if let Some(name) = whole {
                 let (plane, rows) = (self.plane(), self.row_blocks().0 as u32);
-                let arguments: [Argument; 11] = [
+                let ([rows_of, _], flows) = (waves.waters(), changes.then_some(&waves.flows));
+                let arguments: [Argument; 12] = [
                     (&plane).into(),
                     rows.into(),
                     constants.into(),
                     (&by).into(),
                     rule.measure.into(),
-                    (&mut waves.spectra[0]).into(),
+                    (&rows_of).into(),
                     k.into(),
                     self.slopes.into(),
                     (&mut *g).into(),
-                    (&mut waves.parts).into(),
+                    (&waves.parts).into(),
+                    flows.into(),
                     active.into(),
                 ];
                 gpu.launch(name, Grid::blocks(batch * blocks), &arguments)?;
@@ -398,7 +443,9 @@ impl Iteration<'_> {
                 self.rows(u, waves, Some(active))?;
             }
             let (grid, count, n) = (Grid::threads(batch), blocks as u32, batch as u32);
-            launch!(gpu, "conclude_parts", grid, &rule, iteration, &table, &waves.parts, count, n)?;
+            let (parts, flows) = (&waves.parts, changes.then_some(&waves.flows));
+            let len = self.operators.len();
+            launch!(gpu, "conclude_parts", grid, &rule, iteration, &table, parts, count, n, flows, len)?;
             if together {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, n)?;
             }
@@ -407,6 +454,23 @@ impl Iteration<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether most iterations send only changes: where every sample ends by itself on its relative residual.
+    fn sends_changes(&self, stopping: &Stopping) -> bool {
+        stopping.extent == Extent::PerSample
+            && stopping.measure == Measure::Relative
+            && stopping.tolerance >= LEAST_TOLERANCE
+            && self.lines(self.resolvent.shape.height, false).is_some()
+    }
+
+    /// The first iterations send everything.
+    fn begin_changes(&self, waves: &mut Waves) -> Result<()> {
+        let len = waves.spectra[0].len();
+        waves.changes.iter_mut().try_for_each(|changes| changes.reserve(len))?;
+        waves.flows.reserve(self.batch)?;
+        let (grid, batch) = (Grid::threads(self.batch), self.batch as u32);
+        launch!(self.gpu, "begin_flows", grid, &mut waves.flows, batch)
     }
 
     /// What the proximal step is made of.

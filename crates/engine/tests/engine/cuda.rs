@@ -670,8 +670,10 @@ fn circular_convolutions_by_peaceman_rachford() {
             failures.holds(|| format!("{}: {known:?}", what()), known.iter().all(|r| r.converged()));
             let v = numbers(4, batch * operator.state_len());
             let (gradients, _) = differentiated(&exact, &problem, &solver, &tight, &expected, &v).unwrap();
-            if let Some((z, reports)) = failures.value(what, solved(gpu, &problem, &solver, &rule, start)) {
-                failures.small(what, relative_error(&z, &expected), 1e-5);
+            for (rule, allowed) in [(rule, 1e-5), (stopping(1e-3, 300), 1e-2)] {
+                let found = solved(gpu, &problem, &solver, &rule, start);
+                let Some((z, reports)) = failures.value(what, found) else { continue };
+                failures.small(what, relative_error(&z, &expected), allowed);
                 let (_, known) = solved(&exact, &problem, &solver, &rule, start).unwrap();
                 failures.holds(|| format!("{}: {reports:?} not {known:?}", what()), alike(&reports, &known));
             }
@@ -845,12 +847,16 @@ fn real_sizes() {
 fn bits_do_not_depend_on_batch_position_or_run() {
     let Some(gpu) = gpu("independence") else { return };
     let mut failures = Failures::default();
-    for operator in operators() {
+    // Rows of 28 pixels and an even number of channels send changes.
+    let wide = Operator::Conv { channels: 2, height: 8, width: 28, padding: Padding::Circular, kernel: 3 };
+    for operator in operators().into_iter().chain([wide]) {
         for map in maps(operator).into_iter().step_by(3) {
             let batch = 67;
             let problem = contracting(map, batch, 17);
             let (len, injection) = (operator.state_len(), map.injection_len());
-            for solver in SOLVERS.iter().filter(|solver| applies(solver, &map)) {
+            let splits = |solver: &&Solver| matches!(solver, Solver::PeacemanRachford { .. });
+            let solvers = SOLVERS.iter().filter(|solver| operator != wide || splits(solver));
+            for solver in solvers.filter(|solver| applies(solver, &map)) {
                 let rule = stopping(1e-5, 300);
                 let start = Start::Constant(1.0);
                 let (z, reports) = solved(gpu, &problem, solver, &rule, start).unwrap();

@@ -4,6 +4,10 @@
 //   rows back, g <- . + k, residual, prox, rows of the new u   (one kernel where there is one for the width and the activation).
 // A thread transforms a whole line in its registers: neighbouring threads have neighbouring channels, and nothing is exchanged.
 // Transforms of real images keep the columns 0 to width / 2. Two channels are the real and imaginary part of one line.
+//
+// Where that one kernel is, most iterations send only the change of u: g <- g + C (u - last u), as f16, scaled by what the last
+// iteration changed. That halves what goes through memory, which is what an iteration takes its time for. Every change is rounded; a sample
+// keeps account of it, and sends u itself, in f32, before rounding could show in its residual or in its answer.
 #include "prox.cuh"
 #include "solve.cuh"
 
@@ -21,6 +25,46 @@ struct Plane {
     u32 batch, height, width, half, channels, padded;
     __device__ u64 row_at(u64 sample, u32 y) const { return (sample * height + y) * half * padded; }
     __device__ u64 spectrum_at(u32 kx, u32 ky, u64 sample) const { return (((u64)kx * height + ky) * batch + sample) * padded; }
+};
+
+// A complex number as f16.
+__device__ inline u32 narrow(Wave x) {
+#ifdef __CUDACC__
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(x.im), "f"(x.re));
+    return both;
+#else
+    union { _Float16 halves[2]; u32 both; } to = {{(_Float16)x.re, (_Float16)x.im}};
+    return to.both;
+#endif
+}
+__device__ inline Wave widen(u32 both) {
+#ifdef __CUDACC__
+    Wave x;
+    asm("{\n\t.reg .b16 re, im;\n\tmov.b32 {re, im}, %2;\n\tcvt.f32.f16 %0, re;\n\tcvt.f32.f16 %1, im;\n\t}" : "=f"(x.re), "=f"(x.im) : "r"(both));
+    return x;
+#else
+    union { u32 both; _Float16 halves[2]; } from = {both};
+    return {(float)from.halves[0], (float)from.halves[1]};
+#endif
+}
+struct __align__(8) Narrow {
+    u32 a, b;
+};
+
+// What a sample's waves are when they come back and when they are sent again: all of u (f32), or its change times a power of two (f16).
+struct Flow {
+    u32 whole_back, whole_next;
+    float scale_back, scale_next;
+    // What the roundings since all of u was sent may have added up to.
+    double error;
+};
+__device__ inline bool is_whole(const Flow* flows, u64 sample) { return !flows || flows[sample].whole_back; }
+
+// Waves on their way: those of whole samples, and the changes of others.
+struct Waters {
+    Wave* whole;
+    u32* changes;
 };
 
 // ---- transforms in registers ----------------------------------------------------------------------------------------
@@ -153,22 +197,28 @@ __device__ inline Row row_of(const Plane& plane, u64 sample, u32 y, u32 pair) {
 }
 
 template <u32 N>
-__device__ inline void rows_out(const Plane& plane, const Row& row, float (&re)[N], float (&im)[N], Wave* rows) {
+__device__ inline void rows_out(const Plane& plane, const Row& row, float (&re)[N], float (&im)[N], const Waters& rows, bool whole) {
     transform<false, N>(re, im);
-#pragma unroll
-    for (u32 k = 0; k <= N / 2; k++) {
+    // The spectra of the two channels: the parts of Z that are symmetric and antisymmetric.
+    auto split = [&](u32 k) -> Waves {
         u32 m = (N - k) % N;
-        // The spectra of the two channels: the parts of Z that are symmetric and antisymmetric.
-        Waves out = {{0.5f * (re[k] + re[m]), 0.5f * (im[k] - im[m])}, {0.5f * (im[k] + im[m]), 0.5f * (re[m] - re[k])}};
-        *(Waves*)(rows + row.waves + (u64)k * plane.padded) = out;
+        return {{0.5f * (re[k] + re[m]), 0.5f * (im[k] - im[m])}, {0.5f * (im[k] + im[m]), 0.5f * (re[m] - re[k])}};
+    };
+    if (whole) {
+#pragma unroll
+        for (u32 k = 0; k <= N / 2; k++) *(Waves*)(rows.whole + row.waves + (u64)k * plane.padded) = split(k);
+    } else {
+#pragma unroll
+        for (u32 k = 0; k <= N / 2; k++) {
+            Waves out = split(k);
+            *(Narrow*)(rows.changes + row.waves + (u64)k * plane.padded) = {narrow(out.a), narrow(out.b)};
+        }
     }
 }
 
 template <u32 N>
-__device__ inline void rows_in(const Plane& plane, const Row& row, float (&re)[N], float (&im)[N], const Wave* rows) {
-#pragma unroll
-    for (u32 k = 0; k <= N / 2; k++) {
-        Waves in = *(const Waves*)(rows + row.waves + (u64)k * plane.padded);
+__device__ inline void rows_in(const Plane& plane, const Row& row, float (&re)[N], float (&im)[N], const Waters& rows, bool whole) {
+    auto join = [&](u32 k, const Waves& in) {
         if (k == 0 || 2 * k == N) {
             re[k] = in.a.re;
             im[k] = in.b.re;
@@ -177,6 +227,16 @@ __device__ inline void rows_in(const Plane& plane, const Row& row, float (&re)[N
             im[k] = in.a.im + in.b.re;
             re[N - k] = in.a.re + in.b.im;
             im[N - k] = in.b.re - in.a.im;
+        }
+    };
+    if (whole) {
+#pragma unroll
+        for (u32 k = 0; k <= N / 2; k++) join(k, *(const Waves*)(rows.whole + row.waves + (u64)k * plane.padded));
+    } else {
+#pragma unroll
+        for (u32 k = 0; k <= N / 2; k++) {
+            Narrow in = *(const Narrow*)(rows.changes + row.waves + (u64)k * plane.padded);
+            join(k, {widen(in.a), widen(in.b)});
         }
     }
     transform<true, N>(re, im);
@@ -205,18 +265,18 @@ __device__ void rows_forward(const Plane& plane, u32 rows_each, const float* ima
             re[x] = v.re;
             im[x] = v.im;
         }
-        rows_out<N>(plane, row, re, im, rows);
+        rows_out<N>(plane, row, re, im, {rows, nullptr}, true);
     }
 }
 
 template <u32 N>
-__device__ void rows_backward(const Plane& plane, u32 rows_each, const Wave* rows, float* images, const u32* active) {
+__device__ void rows_backward(const Plane& plane, u32 rows_each, Wave* rows, float* images, const u32* active) {
     Part part = part_of(plane, rows_each);
     if (active && active[part.sample] != 1) return;
     for (u32 item = threadIdx.x; item < part.items; item += THREADS) {
         Row row = row_of(plane, part.sample, part.first + item / part.pairs, item % part.pairs);
         float re[N], im[N];
-        rows_in<N>(plane, row, re, im, rows);
+        rows_in<N>(plane, row, re, im, {rows, nullptr}, true);
 #pragma unroll
         for (u32 x = 0; x < N; x++) *(Wave*)(images + row.pixels + (u64)x * plane.channels) = {re[x], im[x]};
     }
@@ -263,30 +323,48 @@ __device__ inline float reflected(const Map& map, const Reflection& by, float d,
     return e + (e - g);
 }
 
-// Rows back, g <- . + k, and the rows of the new u, in place.
+// Rows back, g <- . + k (or g + .), and the rows of the new u (or of its change), in place.
 template <u32 N, u32 KIND>
-__device__ void rows_step(const Plane& plane, u32 rows_each, const Map& map, const Reflection& by, u32 measure, Wave* rows, const float* k,
-                          const float* slopes, float* g, Distance* parts, const u32* active) {
+__device__ void rows_step(const Plane& plane, u32 rows_each, const Map& map, const Reflection& by, u32 measure, const Waters& rows, const float* k,
+                          const float* slopes, float* g, Distance* parts, const Flow* flows, const u32* active) {
     Part part = part_of(plane, rows_each);
     if (active[part.sample] != 1) return;
+    Flow flow = flows ? flows[part.sample] : Flow{1, 1, 1.0f, 1.0f, 0.0};
+    float back = 1.0f / flow.scale_back;
     Gap gap;
     for (u32 item = threadIdx.x; item < part.items; item += THREADS) {
         Row row = row_of(plane, part.sample, part.first + item / part.pairs, item % part.pairs);
         float re[N], im[N];
-        rows_in<N>(plane, row, re, im, rows);
+        rows_in<N>(plane, row, re, im, rows, flow.whole_back);
+        // Some at a time: loads do not pass the stores before them.
+        constexpr u32 SOME = 4;
 #pragma unroll
-        for (u32 x = 0; x < N; x++) {
-            u64 at = row.pixels + (u64)x * plane.channels;
-            Wave old = *(const Wave*)(g + at), constant = *(const Wave*)(k + at), d = {0.0f, 0.0f};
-            if (KIND == SLOPES) d = *(const Wave*)(slopes + at);
-            Wave next = {re[x] + constant.re, im[x] + constant.im};
-            *(Wave*)(g + at) = next;
-            gap.add(measure, old.re, next.re);
-            gap.add(measure, old.im, next.im);
-            re[x] = reflected<KIND>(map, by, d.re, next.re);
-            im[x] = reflected<KIND>(map, by, d.im, next.im);
+        for (u32 begin = 0; begin < N; begin += SOME) {
+            Wave old[SOME], from[SOME], d[SOME];
+#pragma unroll
+            for (u32 i = 0; i < SOME; i++) {
+                u64 at = row.pixels + (u64)(begin + i) * plane.channels;
+                old[i] = from[i] = *(const Wave*)(g + at);
+                if (flow.whole_back) from[i] = *(const Wave*)(k + at);
+                d[i] = KIND == SLOPES ? *(const Wave*)(slopes + at) : Wave{0.0f, 0.0f};
+            }
+#pragma unroll
+            for (u32 i = 0; i < SOME; i++) {
+                u32 x = begin + i;
+                Wave next = {fmaf(re[x], back, from[i].re), fmaf(im[x], back, from[i].im)};
+                *(Wave*)(g + row.pixels + (u64)x * plane.channels) = next;
+                gap.add(measure, old[i].re, next.re);
+                gap.add(measure, old[i].im, next.im);
+                // Differences of reflections that are rounded themselves: what is sent adds up to u without drift.
+                re[x] = reflected<KIND>(map, by, d[i].re, next.re) * flow.scale_next;
+                im[x] = reflected<KIND>(map, by, d[i].im, next.im) * flow.scale_next;
+                if (!flow.whole_next) {
+                    re[x] = fmaf(-flow.scale_next, reflected<KIND>(map, by, d[i].re, old[i].re), re[x]);
+                    im[x] = fmaf(-flow.scale_next, reflected<KIND>(map, by, d[i].im, old[i].im), im[x]);
+                }
+            }
         }
-        rows_out<N>(plane, row, re, im, rows);
+        rows_out<N>(plane, row, re, im, rows, flow.whole_next);
     }
     gap.write(measure, parts + blockIdx.x);
 }
@@ -294,7 +372,7 @@ __device__ void rows_step(const Plane& plane, u32 rows_each, const Map& map, con
 // ---- columns ----------------------------------------------------------------------------------------------------------
 
 template <u32 N, bool BACK>
-__device__ void columns(const Plane& plane, const Wave* from, Wave* to, const u32* active) {
+__device__ void columns(const Plane& plane, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
     u64 line = (u64)plane.half * plane.padded, count = plane.batch * line;
     for (u64 item = first_entry(); item < count; item += entry_step()) {
         u64 sample = item / line;
@@ -303,16 +381,31 @@ __device__ void columns(const Plane& plane, const Wave* from, Wave* to, const u3
         u64 row = plane.row_at(sample, 0) + within, spectrum = plane.spectrum_at(kx, 0, sample) + c;
         u64 down = (u64)plane.half * plane.padded, next = (u64)plane.batch * plane.padded;
         u64 first = BACK ? spectrum : row, step = BACK ? next : down, goal = BACK ? row : spectrum, stride = BACK ? down : next;
+        bool whole = is_whole(flows, sample);
         float re[N], im[N];
+        if (whole) {
 #pragma unroll
-        for (u32 y = 0; y < N; y++) {
-            Wave v = from[first + y * step];
-            re[y] = v.re;
-            im[y] = v.im;
+            for (u32 y = 0; y < N; y++) {
+                Wave v = from.whole[first + y * step];
+                re[y] = v.re;
+                im[y] = v.im;
+            }
+        } else {
+#pragma unroll
+            for (u32 y = 0; y < N; y++) {
+                Wave v = widen(from.changes[first + y * step]);
+                re[y] = v.re;
+                im[y] = v.im;
+            }
         }
         transform<BACK, N>(re, im);
+        if (whole) {
 #pragma unroll
-        for (u32 y = 0; y < N; y++) to[goal + y * stride] = {re[y], im[y]};
+            for (u32 y = 0; y < N; y++) to.whole[goal + y * stride] = {re[y], im[y]};
+        } else {
+#pragma unroll
+            for (u32 y = 0; y < N; y++) to.changes[goal + y * stride] = narrow({re[y], im[y]});
+        }
     }
 }
 
@@ -322,15 +415,16 @@ __device__ void columns(const Plane& plane, const Wave* from, Wave* to, const u3
         rows_forward<N>(plane, rows_each, images, rows, active);                                                                             \
     }                                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                                                    \
-    fourier_rows_back_##N(Plane plane, u32 rows_each, const Wave* rows, float* images, const u32* active) {                                  \
+    fourier_rows_back_##N(Plane plane, u32 rows_each, Wave* rows, float* images, const u32* active) {                                  \
         rows_backward<N>(plane, rows_each, rows, images, active);                                                                            \
     }                                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(THREADS) fourier_columns_##N(Plane plane, const Wave* rows, Wave* spectra, const u32* active) { \
-        columns<N, false>(plane, rows, spectra, active);                                                                                     \
+    extern "C" __global__ void __launch_bounds__(THREADS, N <= 32 ? 3 : 1)                                                                   \
+    fourier_columns_##N(Plane plane, Waters from, Waters to, const Flow* flows, const u32* active) {                                         \
+        columns<N, false>(plane, from, to, flows, active);                                                                                   \
     }                                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                                                    \
-    fourier_columns_back_##N(Plane plane, const Wave* spectra, Wave* rows, const u32* active) {                                              \
-        columns<N, true>(plane, spectra, rows, active);                                                                                      \
+    extern "C" __global__ void __launch_bounds__(THREADS, N <= 32 ? 3 : 1)                                                                   \
+    fourier_columns_back_##N(Plane plane, Waters from, Waters to, const Flow* flows, const u32* active) {                                    \
+        columns<N, true>(plane, from, to, flows, active);                                                                                    \
     }
 SIZE(8)
 SIZE(28)
@@ -339,9 +433,9 @@ SIZE(64)
 
 #define STEP(N, KIND, name)                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                                 \
-    fourier_step_##name##_##N(Plane plane, u32 rows_each, Map map, Reflection by, u32 measure, Wave* rows, const float* k, const float* slopes, \
-                              float* g, Distance* parts, const u32* active) {                                                                \
-        rows_step<N, KIND>(plane, rows_each, map, by, measure, rows, k, slopes, g, parts, active);                                           \
+    fourier_step_##name##_##N(Plane plane, u32 rows_each, Map map, Reflection by, u32 measure, Waters rows, const float* k,                  \
+                              const float* slopes, float* g, Distance* parts, const Flow* flows, const u32* active) {                        \
+        rows_step<N, KIND>(plane, rows_each, map, by, measure, rows, k, slopes, g, parts, flows, active);                                    \
     }
 STEP(28, SLOPES, slopes)
 STEP(28, KINKED, kinked)
@@ -421,13 +515,16 @@ fourier_columns_any(Plane plane, const Wave* turns, u32 back, const Wave* from, 
 
 // to = matrix from, for 128 samples of a frequency and 16 T outputs; a thread has 8 samples and T outputs. Matrices lie by columns.
 template <u32 T>
-__device__ void product_of(const Plane& plane, const Wave* matrices, const Wave* from, Wave* to, const u32* active) {
+__device__ void product_of(const Plane& plane, const Wave* matrices, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
     __shared__ Wave x[PRODUCT_DEPTH][PRODUCT_SAMPLES + 1], m[PRODUCT_DEPTH][16 * T];
     u64 frequency = blockIdx.x, first = (u64)blockIdx.y * PRODUCT_SAMPLES;
     u32 begin = blockIdx.z * 16 * T, samples = min(plane.batch - (u32)first, PRODUCT_SAMPLES), n = plane.padded;
     if (active && !__syncthreads_or(threadIdx.x < samples && active[first + threadIdx.x] == 1)) return;
     u32 sample = threadIdx.x / 16, output = threadIdx.x % 16;
     Wave sums[8][T];
+    bool whole[8];
+#pragma unroll
+    for (u32 i = 0; i < 8; i++) whole[i] = sample + 16 * i >= samples || is_whole(flows, first + sample + 16 * i);
 #pragma unroll
     for (u32 i = 0; i < 8; i++)
 #pragma unroll
@@ -437,8 +534,9 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, const Wave*
 #pragma unroll
         for (u32 i = 0; i < 8; i++) {
             u32 s = sample + 16 * i;
+            u64 at = (frequency * plane.batch + first + s) * n + depth + output;
             bool inside = s < samples && output < deep;
-            x[output][s] = inside ? from[(frequency * plane.batch + first + s) * n + depth + output] : Wave{0.0f, 0.0f};
+            x[output][s] = !inside ? Wave{0.0f, 0.0f} : whole[i] ? from.whole[at] : widen(from.changes[at]);
         }
 #pragma unroll
         for (u32 j = 0; j < T; j++) {
@@ -469,14 +567,17 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, const Wave*
 #pragma unroll
         for (u32 j = 0; j < T; j++) {
             u32 s = sample + 16 * i, o = begin + output + 16 * j;
-            if (s < samples && o < n) to[(frequency * plane.batch + first + s) * n + o] = sums[i][j];
+            u64 at = (frequency * plane.batch + first + s) * n + o;
+            if (s >= samples || o >= n) continue;
+            if (whole[i]) to.whole[at] = sums[i][j];
+            else to.changes[at] = narrow(sums[i][j]);
         }
 }
 
-#define PRODUCT(T, outputs)                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                                \
-    fourier_product_##outputs(Plane plane, const Wave* matrices, const Wave* from, Wave* to, const u32* active) {                           \
-        product_of<T>(plane, matrices, from, to, active);                                                                                   \
+#define PRODUCT(T, outputs)                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                                 \
+    fourier_product_##outputs(Plane plane, const Wave* matrices, Waters from, Waters to, const Flow* flows, const u32* active) {             \
+        product_of<T>(plane, matrices, from, to, flows, active);                                                                             \
     }
 PRODUCT(1, 16)
 PRODUCT(2, 32)
@@ -523,9 +624,32 @@ fourier_answer(Map map, float t, const float* slopes, const float* g, float a, c
         z[i] = slopes ? g[i] / (slopes[i] + t * (1.0f - slopes[i])) : prox(map, t, g[i]) + fmaf(a, y[i], b);
 }
 
-// Ends the samples that are to end, by the parts of their distances. A thread per sample.
+// The power of two that brings a change to [1/4, 1/2); 1 where there is no such.
+__device__ inline float scale_of(double size) {
+    if (!(size > 1e-30 && size < 1e30)) return 1.0f;
+    return (float)exp2(-2.0 - floor(log2(size)));
+}
+
+// A change is rounded to f16 four times on its way: to 2^-11 each.
+#define CHANGE_ROUNDING (4.0 / 2048)
+// What rounding may have of the tolerance.
+#define ROUNDING_SHARE 0.05
+
+// How the next waves are sent, after a change of `gap` that brought `error` with it; `wanted`: the answer waits for all of u.
+__device__ inline Flow next_flow(const Flow& flow, double gap, double error, bool wanted, u64 len) {
+    bool whole = wanted || gap < 4.0 * error;
+    return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : scale_of(gap / sqrt((double)len)), error};
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) begin_flows(Flow* flows, u32 batch) {
+    u32 sample = blockIdx.x * THREADS + threadIdx.x;
+    if (sample < batch) flows[sample] = {1, 1, 1.0f, 1.0f, 0.0};
+}
+
+// Ends the samples that are to end, by the parts of their distances. A thread per sample. With flows (the measure is the relative
+// one then), a sample that rounding may have come too close to goes on until all of its u was sent.
 extern "C" __global__ void __launch_bounds__(THREADS)
-conclude_parts(Stopping stopping, u32 iteration, Samples samples, const Distance* parts, u32 count, u32 batch) {
+conclude_parts(Stopping stopping, u32 iteration, Samples samples, const Distance* parts, u32 count, u32 batch, Flow* flows, u64 len) {
     u32 sample = blockIdx.x * THREADS + threadIdx.x;
     if (sample >= batch || samples.active[sample] != 1) return;
     Distance d = {0.0, 0.0, -INFINITY, INFINITY};
@@ -539,7 +663,17 @@ conclude_parts(Stopping stopping, u32 iteration, Samples samples, const Distance
     if (samples.progress[sample].bad) d.size = NAN;
     if (stopping.together) {
         samples.distances[sample] = d;
-    } else if (ended(stopping, iteration, d, samples.progress[sample], samples.reports[sample])) {
+        return;
+    }
+    if (flows) {
+        Flow flow = flows[sample];
+        double gap = sqrt(d.difference), error = flow.whole_back ? 0.0 : flow.error + CHANGE_ROUNDING * gap;
+        bool near = residual_of(stopping.measure, d) <= stopping.tolerance;
+        bool wanted = near && error > ROUNDING_SHARE * stopping.tolerance * sqrt(d.size);
+        flows[sample] = next_flow(flow, gap, error, wanted, len);
+        if (wanted && iteration < stopping.max_iterations) return;
+    }
+    if (ended(stopping, iteration, d, samples.progress[sample], samples.reports[sample])) {
         samples.active[sample] = 0;
         atomicSub(samples.remaining, 1u);
     }
