@@ -49,7 +49,12 @@ impl ReportRow {
 enum Scheme {
     /// On the map itself.
     Plain(Method),
+    /// A dense map's.
     PeacemanRachford {
+        step: f64,
+    },
+    /// A circular convolution's, in the frequency domain.
+    Fourier {
         step: f64,
     },
     ForwardBackward {
@@ -183,6 +188,9 @@ impl Equilibria for Cuda {
             Scheme::PeacemanRachford { step } => {
                 self.split_forward(operators, work, batch, y, (step, true), stopping, start, z, reports)
             }
+            Scheme::Fourier { step } => {
+                self.fourier_forward(operators, work, batch, y, step, stopping, start, z, reports)
+            }
             Scheme::ForwardBackward { step } => {
                 self.split_forward(operators, work, batch, y, (step, false), stopping, start, z, reports)
             }
@@ -260,6 +268,9 @@ impl Equilibria for Cuda {
             }
             Scheme::PeacemanRachford { step } => {
                 self.split_adjoint(operators, work, batch, v, (step, true), stopping, reports)?;
+            }
+            Scheme::Fourier { step } => {
+                return self.fourier_adjoint(operators, work, batch, v, step, stopping, g, reports);
             }
             Scheme::ForwardBackward { step } => {
                 self.split_adjoint(operators, work, batch, v, (step, false), stopping, reports)?;
@@ -360,7 +371,7 @@ impl Operators {
     }
 
     /// A fixed-point problem of this map.
-    fn problem<'a>(
+    pub fn problem<'a>(
         &'a self,
         batch: usize,
         len: usize,
@@ -369,169 +380,6 @@ impl Operators {
         given: (&'a Memory<f32>, usize),
     ) -> Problem<'a> {
         Problem { gpu: &self.gpu, batch, len, method, stopping, given, bad: &self.bad, measured: None }
-    }
-}
-
-/// One splitting step: its length, and whether it is Peaceman-Rachford's.
-type Splitting = (f64, bool);
-
-impl Cuda {
-    /// Solves `e = s(W e + c)` by a splitting; the answer is `e + b`.
-    #[allow(clippy::too_many_arguments)] // a solve has this many sides
-    fn split_forward(
-        &self,
-        operators: &Operators,
-        work: &mut Work,
-        batch: usize,
-        y: &Memory<f32>,
-        (step, peaceman_rachford): Splitting,
-        stopping: &Stopping,
-        start: Start,
-        z: &mut Memory<f32>,
-        reports: &mut Memory<ReportRow>,
-    ) -> Result<()> {
-        let Work { u, iterates, ends, offset, constant, solution, samples, memory, .. } = work;
-        let (gpu, states, t) = (&self.gpu, batch * operators.len(), step as f32);
-        let grid = Grid::entries(states);
-        for room in [&mut iterates[0], &mut *ends, &mut *offset, &mut *constant, &mut *solution] {
-            room.reserve(states)?;
-        }
-        // b, and c = y + W b.
-        launch!(gpu, "splitting_offsets", grid, &operators.constants, y, &mut *offset, states)?;
-        operators.forward(batch, offset, u, None)?;
-        launch!(gpu, "splitting_constants", grid, &operators.constants, y, &*u, &mut *constant, states)?;
-        let (given, value) = match start {
-            Start::Given => (Some(&*z), 0.0),
-            Start::Constant(value) => (None, value as f32),
-        };
-        launch!(gpu, "splitting_start", grid, given, value, &*offset, &mut iterates[0], states)?;
-        if peaceman_rachford {
-            launch!(gpu, "scale", grid, t, &*constant, &mut *solution, states)?;
-            operators.resolve(batch, false, solution, constant, None)?;
-        }
-        let problem =
-            operators.problem(batch, operators.len(), Method::Picard, stopping, (y, operators.len()));
-        let none = None::<&Memory<f32>>;
-        problem.solve(samples, memory, iterates, ends, reports, |x, image, active| {
-            if peaceman_rachford {
-                operators.resolve(batch, false, x, u, Some(active))?;
-            } else {
-                operators.forward(batch, x, u, Some(active))?;
-            }
-            launch!(
-                gpu,
-                "splitting_step",
-                grid,
-                &operators.constants,
-                t,
-                peaceman_rachford,
-                true,
-                &*u,
-                &*constant,
-                none,
-                x,
-                image,
-                states,
-                active
-            )
-        })?;
-        if !peaceman_rachford {
-            return launch!(gpu, "add_states", grid, &*ends, &*offset, z, states);
-        }
-        operators.resolve(batch, false, ends, u, None)?;
-        launch!(
-            gpu,
-            "splitting_step",
-            grid,
-            &operators.constants,
-            t,
-            true,
-            false,
-            &*u,
-            &*constant,
-            none,
-            &*ends,
-            &mut *solution,
-            states,
-            None::<&Memory<u32>>
-        )?;
-        launch!(gpu, "add_states", grid, &*solution, &*offset, z, states)
-    }
-
-    /// Solves `q = D (W' q + v)` by a splitting, after linearising; `q` goes to `ends`.
-    #[allow(clippy::too_many_arguments)] // as above
-    fn split_adjoint(
-        &self,
-        operators: &Operators,
-        work: &mut Work,
-        batch: usize,
-        v: &Memory<f32>,
-        (step, peaceman_rachford): Splitting,
-        stopping: &Stopping,
-        reports: &mut Memory<ReportRow>,
-    ) -> Result<()> {
-        let Work { u, gained, g, linearisation, iterates, ends, constant, solution, samples, memory, .. } =
-            work;
-        let (gpu, states, t) = (&self.gpu, batch * operators.len(), step as f32);
-        let grid = Grid::entries(states);
-        for room in [&mut iterates[0], &mut *ends, &mut *constant, &mut *solution, &mut *g] {
-            room.reserve(states)?;
-        }
-        g.copy_from(v, states)?;
-        operators.q_of(batch, linearisation, g, None, gained, &mut iterates[0], None)?;
-        if peaceman_rachford {
-            launch!(gpu, "scale", grid, t, v, &mut *solution, states)?;
-            operators.resolve(batch, true, solution, constant, None)?;
-        } else {
-            constant.copy_from(v, states)?;
-        }
-        let problem =
-            operators.problem(batch, operators.len(), Method::Picard, stopping, (v, operators.len()));
-        let slopes = &linearisation.slopes;
-        problem.solve(samples, memory, iterates, ends, reports, |x, image, active| {
-            if peaceman_rachford {
-                operators.resolve(batch, true, x, u, Some(active))?;
-            } else {
-                operators.transposed(batch, x, u, Some(active))?;
-            }
-            launch!(
-                gpu,
-                "splitting_step",
-                grid,
-                &operators.constants,
-                t,
-                peaceman_rachford,
-                true,
-                &*u,
-                &*constant,
-                slopes,
-                x,
-                image,
-                states,
-                active
-            )
-        })?;
-        if !peaceman_rachford {
-            return Ok(());
-        }
-        operators.resolve(batch, true, ends, u, None)?;
-        launch!(
-            gpu,
-            "splitting_step",
-            grid,
-            &operators.constants,
-            t,
-            true,
-            false,
-            &*u,
-            &*constant,
-            slopes,
-            &*ends,
-            &mut *solution,
-            states,
-            None::<&Memory<u32>>
-        )?;
-        ends.copy_from(solution, states)
     }
 }
 
@@ -572,11 +420,9 @@ fn prepare(operators: &mut Operators, solver: &Solver) -> Result<Scheme> {
         }
         Solver::PeacemanRachford { step } => {
             check_splitting(&operators.map, step)?;
-            match operators.map.operator {
-                Operator::Dense { n } => operators.prepare_resolvent(n, step)?,
-                Operator::Conv { padding: Padding::Circular, .. } => {
-                    return Err(not_yet("Peaceman-Rachford's splitting of a convolution"));
-                }
+            let scheme = match operators.map.operator {
+                Operator::Dense { .. } => Scheme::PeacemanRachford { step },
+                Operator::Conv { padding: Padding::Circular, .. } => Scheme::Fourier { step },
                 Operator::Conv { .. } => {
                     return Err(EngineError::Invalid(
                         "Peaceman-Rachford needs the inverse of I + t (I - W), which a zero-padded convolution does not have \
@@ -584,8 +430,9 @@ fn prepare(operators: &mut Operators, solver: &Solver) -> Result<Scheme> {
                             .into(),
                     ));
                 }
-            }
-            Ok(Scheme::PeacemanRachford { step })
+            };
+            operators.prepare_resolvent(step)?;
+            Ok(scheme)
         }
     }
 }

@@ -57,6 +57,9 @@ modules! {
     "anderson",
     "broyden",
     "splitting",
+    "resolvent",
+    "fourier",
+    "ode",
     "onchip_dense";
     Hopper:
     "onchip_c16",
@@ -248,6 +251,7 @@ mod tests {
         include_str!("kernels/map.cuh"),
         include_str!("kernels/mma.cuh"),
         include_str!("kernels/product.cuh"),
+        include_str!("kernels/prox.cuh"),
         include_str!("kernels/solve.cuh")
     );
 

@@ -13,6 +13,7 @@ mod convolution;
 mod data_sets;
 mod equilibria;
 mod few_channels;
+mod fourier;
 mod gpu;
 mod integrate;
 mod kernel;
@@ -23,17 +24,19 @@ mod onchip;
 mod parametrise;
 mod plan;
 mod product;
+mod resolvent;
 mod scratch;
 mod shifted;
 mod solve;
 mod spectra;
+mod splitting;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use data_sets::CudaImages;
 pub use equilibria::CudaReports;
 pub use gpu::Memory;
-pub use integrate::NoIntegration;
+pub use integrate::{CudaOdePlan, CudaOdeReports};
 pub use memory::{CudaIntegers, CudaTally};
 pub use parametrise::CudaWeights;
 pub use plan::CudaPlan;

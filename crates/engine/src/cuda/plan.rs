@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::convolution::{Convolution, LARGEST_SIDE};
+use super::fourier::Waves;
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
 use super::not_yet;
 use super::onchip::Onchip;
 use super::product::{Active, Axis, Factor, Lie, Target, multiply};
+use super::resolvent::Resolvent;
 use super::solve::{Distance, MethodMemory, SampleMemory};
-use crate::cpu::invert;
 use crate::cpu::packed::check_len;
 use crate::map::{Formula, product_fits};
 use crate::{Activation, EngineError, Injection, Map, Operator, PNorm, Result};
@@ -38,16 +39,9 @@ pub(super) struct Operators {
     packed_transposed: Memory<f32>,
     /// Its first number is not 0 if a weight is not finite; the rest is for the kernel that finds it out.
     pub bad: Memory<u32>,
-    resolvent: Option<Resolvent>,
+    pub resolvent: Option<Resolvent>,
     /// Kernels for whole solves, where the map has such.
     pub onchip: Option<Onchip>,
-}
-
-/// `(I + t (I - W))^-1` of a dense map.
-#[derive(Debug)]
-struct Resolvent {
-    step: f64,
-    matrix: Memory<f32>,
 }
 
 /// Scratch memory. States lie one after the other; what has planes is `[sample][plane][entry]`.
@@ -73,6 +67,8 @@ pub(super) struct Work {
     /// Distances of parts of states from their images, where a map's kernels measure them.
     pub measured: Memory<Distance>,
     pub memory: MethodMemory,
+    /// Of Peaceman-Rachford's splitting of a convolution.
+    pub waves: Waves,
 }
 
 /// The derivative of a map at one state per sample.
@@ -219,6 +215,7 @@ impl CudaPlan {
             samples: SampleMemory::new(gpu),
             measured: Memory::empty(gpu),
             memory: MethodMemory::new(gpu),
+            waves: Waves::new(gpu),
         };
         Ok(Self { operators, work, batch, loaded: false })
     }
@@ -252,7 +249,9 @@ impl Operators {
         for (index, array) in weights.iter().enumerate() {
             check_len(WEIGHT_NAMES[index], array.len(), map.weight_len(index))?;
         }
-        self.resolvent = None;
+        if let Some(resolvent) = &mut self.resolvent {
+            resolvent.forget();
+        }
         let gain_count = if self.has_gains() { 2 } else { 0 };
         let (units, len) = (self.map.operator.units(), self.map.operator.weight_len());
         self.gains.reserve(gain_count * units * units)?;
@@ -631,22 +630,6 @@ impl Operators {
         self.q_of(batch, linearisation, g, Some(v), gained, image, active)
     }
 
-    /// Makes the resolvent `(I + t (I - W))^-1` of a dense map, if it is not there yet. On the host, in `f64`: slow, but a step and
-    /// its weights are used for many iterations.
-    pub fn prepare_resolvent(&mut self, n: usize, step: f64) -> Result<()> {
-        if self.resolvent.as_ref().is_some_and(|resolvent| resolvent.step == step) {
-            return Ok(());
-        }
-        let mut weights = vec![0.0f32; n * n];
-        self.weights.read(0, &mut weights)?;
-        let mut matrix: Vec<f64> = weights.iter().map(|&w| -step * f64::from(w)).collect();
-        (0..n).for_each(|i| matrix[i * n + i] += 1.0 + step);
-        invert(n, &mut matrix)?;
-        let matrix: Vec<f32> = matrix.iter().map(|&x| x as f32).collect();
-        self.resolvent = Some(Resolvent { step, matrix: Memory::upload(&self.gpu, &matrix)? });
-        Ok(())
-    }
-
     /// `out <- R x` or `R' x`.
     pub fn resolve(
         &self,
@@ -656,9 +639,7 @@ impl Operators {
         out: &mut Memory<f32>,
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
-        let Some(Resolvent { matrix, .. }) = &self.resolvent else {
-            return Err(EngineError::Invalid("the resolvent of these weights was not made".into()));
-        };
+        let matrix = &self.resolvent()?.plain;
         let n = self.len();
         out.reserve(batch * n)?;
         let rows = Factor::new(x, 0, Axis::plain(n), Axis::plain(1));

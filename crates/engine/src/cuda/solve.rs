@@ -8,7 +8,7 @@ use super::kernel::{Passed, launch};
 use crate::{Extent, Measure, Result, Stopping};
 
 /// Iterations between two looks: each look waits for the GPU, each iteration too many is wasted.
-const LOOK: u32 = 8;
+pub(super) const LOOK: u32 = 8;
 /// Numbers of a part of a long state.
 const PART: usize = 4096;
 /// The largest window of Anderson's method, as in `kernels/anderson.cu`.
@@ -34,8 +34,8 @@ pub(super) enum Method {
 #[repr(C)]
 pub(super) struct Rule {
     tolerance: f64,
-    measure: u32,
-    max_iterations: u32,
+    pub measure: u32,
+    pub max_iterations: u32,
     together: u32,
     unused: u32,
 }
@@ -61,7 +61,7 @@ impl Rule {
 /// Where the samples of a batch stand, for the kernels.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Samples {
+pub(super) struct Samples {
     progress: u64,
     reports: u64,
     active: u64,
@@ -119,7 +119,7 @@ type Standing = [f64; 6];
 #[derive(Debug)]
 pub(super) struct SampleMemory {
     progress: Memory<Progress>,
-    active: Memory<u32>,
+    pub active: Memory<u32>,
     remaining: Memory<u32>,
     distances: Memory<Distance>,
     /// Of parts of long states.
@@ -135,6 +135,13 @@ impl SampleMemory {
             distances: Memory::empty(gpu),
             parts: Memory::empty(gpu),
         }
+    }
+
+    /// Whether no sample is worked on any more. Waits for the GPU.
+    pub fn all_ended(&self) -> Result<bool> {
+        let mut left = [0];
+        self.remaining.read(0, &mut left)?;
+        Ok(left[0] == 0)
     }
 }
 
@@ -187,6 +194,31 @@ pub(super) struct Problem<'a> {
 }
 
 impl Problem<'_> {
+    /// Forgets earlier solves: the rule, and where the samples stand.
+    pub fn begin(
+        &self,
+        samples: &mut SampleMemory,
+        reports: &mut Memory<ReportRow>,
+    ) -> Result<(Rule, Samples)> {
+        let Self { gpu, batch, stopping, .. } = *self;
+        let SampleMemory { progress, active, remaining, distances, .. } = samples;
+        progress.reserve(batch)?;
+        active.reserve(batch)?;
+        remaining.reserve(1)?;
+        distances.reserve(batch)?;
+        let rule = Rule::of(stopping);
+        let table = Samples {
+            progress: progress.address_of(0),
+            reports: reports.address_of(0),
+            active: active.address_of(0),
+            remaining: remaining.address_of(0),
+            distances: distances.address_of(0),
+        };
+        let (given, given_len) = self.given;
+        launch!(gpu, "begin_solve", Grid::blocks(batch), &table, given, given_len, self.bad)?;
+        Ok((rule, table))
+    }
+
     /// Iterates until every sample has ended. The start is in `iterates[0]`; the last images go to `ends`. `step` writes the image
     /// of the argument for the samples that are flagged, and must leave the images of all others as they are.
     pub fn solve(
@@ -199,35 +231,23 @@ impl Problem<'_> {
         mut step: impl FnMut(&Memory<f32>, &mut Memory<f32>, &Memory<u32>) -> Result<()>,
     ) -> Result<()> {
         let Self { gpu, batch, len, stopping, .. } = *self;
-        let SampleMemory { progress, active, remaining, distances, parts } = samples;
-        progress.reserve(batch)?;
-        active.reserve(batch)?;
-        remaining.reserve(1)?;
-        distances.reserve(batch)?;
         iterates[1].reserve(batch * len)?;
         let together = stopping.extent == Extent::WholeBatch;
-        let rule = Rule::of(stopping);
-        let table = Samples {
-            progress: progress.address_of(0),
-            reports: reports.address_of(0),
-            active: active.address_of(0),
-            remaining: remaining.address_of(0),
-            distances: distances.address_of(0),
-        };
-        let (given, given_len) = self.given;
+        let (rule, table) = self.begin(samples, reports)?;
         let blocks = Grid::blocks(batch);
-        launch!(gpu, "begin_solve", blocks, &table, given, given_len, self.bad)?;
         let choice = memory.begin(gpu, batch, len, self.method)?;
         let [first, second] = iterates;
         let (mut argument, mut image) = (&mut *second, &mut *first);
         for iteration in 1..=rule.max_iterations {
+            let SampleMemory { active, parts, .. } = &mut *samples;
+            let active = &*active;
             match &choice {
                 Choice::Picard => std::mem::swap(&mut argument, &mut image),
                 Choice::Anderson(memory) => {
-                    launch!(gpu, "propose", blocks, memory, len, &*active, &*image, &mut *argument)?;
+                    launch!(gpu, "propose", blocks, memory, len, active, &*image, &mut *argument)?;
                 }
                 Choice::Broyden(memory) => {
-                    launch!(gpu, "propose_broyden", blocks, memory, len, &*active, &*image, &mut *argument)?;
+                    launch!(gpu, "propose_broyden", blocks, memory, len, active, &*image, &mut *argument)?;
                 }
             }
             step(argument, image, active)?;
@@ -244,12 +264,8 @@ impl Problem<'_> {
             if together {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, batch as u32)?;
             }
-            if iteration.is_multiple_of(LOOK) {
-                let mut left = [0];
-                remaining.read(0, &mut left)?;
-                if left[0] == 0 {
-                    break;
-                }
+            if iteration.is_multiple_of(LOOK) && samples.all_ended()? {
+                break;
             }
         }
         // Picard's images alternate between the two.

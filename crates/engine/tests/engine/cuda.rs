@@ -10,11 +10,12 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use subdeq_engine::{
-    Cpu, Cuda, DataSets, Device, Equilibria, Extent, Images, Layers, MIRRORED, Map, Measure, Operator, Order,
-    Outcome, Padding, Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping,
-    Summary, free_parameters,
+    Activation, Cpu, Cuda, DataSets, Device, Equilibria, Extent, Images, Injection, Integrate, Layers,
+    MIRRORED, Map, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, Padding,
+    Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping, Summary,
+    free_parameters,
 };
-use subdeq_map::Parametrisation;
+use subdeq_map::{Parametrisation, Parts};
 
 /// The GPU, if there is one; else says that the test is skipped.
 fn gpu(test: &str) -> Option<&'static Cuda> {
@@ -596,9 +597,9 @@ const SOLVERS: [Solver; 6] = [
 
 /// Whether there are kernels for a solver and a map.
 fn applies(solver: &Solver, map: &Map) -> bool {
-    let dense = matches!(map.operator(), Operator::Dense { .. });
+    let padded = matches!(map.operator(), Operator::Conv { padding: Padding::Zero, .. });
     match solver {
-        Solver::PeacemanRachford { .. } => is_monotone(map) && dense,
+        Solver::PeacemanRachford { .. } => is_monotone(map) && !padded,
         Solver::ForwardBackward { .. } => is_monotone(map),
         _ => true,
     }
@@ -676,6 +677,75 @@ fn monotone_maps_by_the_splittings() {
                     let all = reports.iter().all(|r| r.converged());
                     failures.holds(|| format!("{}: {reports:?}", what()), all);
                 }
+            }
+        }
+    }
+    failures.show();
+}
+
+/// Peaceman-Rachford on images of every size that has kernels of its own and on others, with as many channels as make each kind of
+/// product and of inverse.
+#[test]
+fn circular_convolutions_by_peaceman_rachford() {
+    let Some(gpu) = gpu("circular splittings") else { return };
+    let mut failures = Failures::default();
+    let exact = exact();
+    let sizes = [
+        (4, 8, 8, 3),
+        (6, 28, 28, 3),
+        (4, 32, 32, 3),
+        (3, 32, 8, 3),
+        (18, 8, 28, 3),
+        (2, 64, 64, 3),
+        (34, 5, 7, 3),
+        (50, 8, 4, 3),
+        (67, 4, 3, 5),
+        (98, 2, 3, 1),
+    ];
+    for (channels, height, width, kernel) in sizes {
+        let operator = Operator::Conv { channels, height, width, padding: Padding::Circular, kernel };
+        let large = operator.state_len() > 3000;
+        for (activation, step) in [
+            (Activation::Relu, 0.8),
+            (Activation::Tanh, 1.0),
+            (Activation::Tanh, 1.7),
+            (Activation::Sigmoid, 1.0),
+        ] {
+            if large && activation == Activation::Sigmoid {
+                continue;
+            }
+            let map = changed(operator, |plain| Parts {
+                activation,
+                injection: Injection::Inner,
+                shift: 0.0,
+                ..plain
+            });
+            let (batch, solver) = (3, Solver::PeacemanRachford { step });
+            let problem = contracting(map, batch, 13);
+            let what = || format!("{operator:?}, {activation} with step {step}");
+            let (rule, tight) = (stopping(1e-6, 300), stopping(1e-12, 2000));
+            let start = Start::Constant(0.0);
+            let (expected, known) = solved(&exact, &problem, &solver, &tight, start).unwrap();
+            failures.holds(|| format!("{}: {known:?}", what()), known.iter().all(|r| r.converged()));
+            let v = numbers(4, batch * operator.state_len());
+            let (gradients, _) = differentiated(&exact, &problem, &solver, &tight, &expected, &v).unwrap();
+            for (rule, allowed) in [(rule, 1e-5), (stopping(1e-3, 300), 1e-2)] {
+                let found = solved(gpu, &problem, &solver, &rule, start);
+                let Some((z, reports)) = failures.value(what, found) else { continue };
+                failures.small(what, relative_error(&z, &expected), allowed);
+                let (_, known) = solved(&exact, &problem, &solver, &rule, start).unwrap();
+                failures.holds(|| format!("{}: {reports:?} not {known:?}", what()), alike(&reports, &known));
+            }
+            let found = differentiated(gpu, &problem, &solver, &rule, &expected, &v);
+            if let Some((found, reports)) = failures.value(what, found) {
+                for (found, expected) in found.iter().zip(&gradients) {
+                    failures.small(
+                        || format!("gradients of {}", what()),
+                        relative_error(found, expected),
+                        2e-5,
+                    );
+                }
+                failures.holds(|| format!("{}: {reports:?}", what()), reports.iter().all(|r| r.converged()));
             }
         }
     }
@@ -836,12 +906,16 @@ fn real_sizes() {
 fn bits_do_not_depend_on_batch_position_or_run() {
     let Some(gpu) = gpu("independence") else { return };
     let mut failures = Failures::default();
-    for operator in operators() {
+    // Rows of 28 pixels and an even number of channels send changes.
+    let wide = Operator::Conv { channels: 2, height: 8, width: 28, padding: Padding::Circular, kernel: 3 };
+    for operator in operators().into_iter().chain([wide]) {
         for map in maps(operator).into_iter().step_by(3) {
             let batch = 67;
             let problem = contracting(map, batch, 17);
             let (len, injection) = (operator.state_len(), map.injection_len());
-            for solver in SOLVERS.iter().filter(|solver| applies(solver, &map)) {
+            let splits = |solver: &&Solver| matches!(solver, Solver::PeacemanRachford { .. });
+            let solvers = SOLVERS.iter().filter(|solver| operator != wide || splits(solver));
+            for solver in solvers.filter(|solver| applies(solver, &map)) {
                 let rule = stopping(1e-5, 300);
                 let start = Start::Constant(1.0);
                 let (z, reports) = solved(gpu, &problem, solver, &rule, start).unwrap();
@@ -874,21 +948,28 @@ fn every_way_to_end() {
     let mut failures = Failures::default();
     let cpu = Cpu::<f32>::new(1).unwrap();
     let problem = contracting(plain(DENSE), 6, 9);
-    let solvers = [
-        Solver::Picard,
-        Solver::Anderson { window: 3, ridge: 1e-8, mixing: 1.0 },
-        Solver::Broyden { memory: 4 },
+    let circular = contracting(plain(CIRCULAR), 6, 9);
+    let cases = [
+        (&problem, Solver::Picard),
+        (&problem, Solver::Anderson { window: 3, ridge: 1e-8, mixing: 1.0 }),
+        (&problem, Solver::Broyden { memory: 4 }),
+        (&problem, Solver::PeacemanRachford { step: 1.2 }),
+        (&circular, Solver::PeacemanRachford { step: 1.2 }),
     ];
     for extent in [Extent::PerSample, Extent::WholeBatch] {
         for measure in
             [Measure::Relative, Measure::Absolute, Measure::Thompson, Measure::Hilbert, Measure::Sup]
         {
             for (tolerance, max_iterations) in [(1e-3, 200), (1e-5, 200), (1e-6, 3), (0.0, 100)] {
-                for solver in &solvers {
+                for (problem, solver) in &cases {
+                    let splits = matches!(solver, Solver::PeacemanRachford { .. });
+                    if splits && matches!(measure, Measure::Thompson | Measure::Hilbert) {
+                        continue;
+                    }
                     let rule = Stopping { measure, tolerance, max_iterations, extent };
-                    let (z, found) = solved(gpu, &problem, solver, &rule, Start::Constant(1.0)).unwrap();
+                    let (z, found) = solved(gpu, problem, solver, &rule, Start::Constant(1.0)).unwrap();
                     let (known, expected) =
-                        solved(&cpu, &problem, solver, &rule, Start::Constant(1.0)).unwrap();
+                        solved(&cpu, problem, solver, &rule, Start::Constant(1.0)).unwrap();
                     let what = || format!("{rule:?} by {solver:?}: {found:?}, on the CPU {expected:?}");
                     // At a tolerance of 0 rounding alone decides when, and whether, a residual is exactly 0.
                     let ended = tolerance == 0.0
@@ -909,22 +990,26 @@ fn every_way_to_end() {
         }
     }
     // A sample whose injection is not finite has no answer; the others have theirs.
+    let step = 1.2;
     for bad in [f64::NAN, f64::INFINITY] {
-        for map in [
-            plain(DENSE),
-            changed(DENSE, |p| subdeq_map::Parts { injection: subdeq_engine::Injection::Inner, ..p }),
+        for (map, solver) in [
+            (plain(DENSE), Solver::Picard),
+            (changed(DENSE, |p| Parts { injection: Injection::Inner, ..p }), Solver::Picard),
+            (plain(DENSE), Solver::PeacemanRachford { step }),
+            (plain(CIRCULAR), Solver::PeacemanRachford { step }),
         ] {
             let mut problem = contracting(map, 3, 9);
-            problem.y[DENSE.state_len() + 2] = bad;
+            let entry = map.operator().state_len() + 2;
+            problem.y[entry] = bad;
             let (_, reports) =
-                solved(gpu, &problem, &Solver::Picard, &stopping(1e-4, 100), Start::Constant(1.0)).unwrap();
+                solved(gpu, &problem, &solver, &stopping(1e-4, 100), Start::Constant(1.0)).unwrap();
             let outcomes: Vec<Outcome> = reports.iter().map(|r| r.outcome).collect();
             let expected = [Outcome::Converged, Outcome::NotFinite, Outcome::Converged];
             failures.holds(|| format!("{bad} injected: {outcomes:?}"), outcomes == expected);
-            problem.y[DENSE.state_len() + 2] = 0.0;
+            problem.y[entry] = 0.0;
             problem.weights[0][5] = bad;
             let (_, reports) =
-                solved(gpu, &problem, &Solver::Picard, &stopping(1e-4, 100), Start::Constant(1.0)).unwrap();
+                solved(gpu, &problem, &solver, &stopping(1e-4, 100), Start::Constant(1.0)).unwrap();
             let none = reports.iter().all(|r| r.outcome == Outcome::NotFinite);
             failures.holds(|| format!("a weight of {bad}: {reports:?}"), none);
         }
@@ -962,6 +1047,165 @@ fn reports_are_compared_and_counted() {
     }
 }
 
+/// An equation with its weights, a start, and the gradient for its end.
+struct Equation {
+    operator: Operator,
+    activation: Activation,
+    batch: usize,
+    w: Vec<f64>,
+    start: Vec<f64>,
+    v: Vec<f64>,
+}
+
+impl Equation {
+    fn new(operator: Operator, activation: Activation, batch: usize) -> Self {
+        let rng = &mut ChaCha8Rng::seed_from_u64(3);
+        let (len, scale) =
+            (operator.state_len(), 2.0 / (operator.weight_len() as f64 / operator.units() as f64).sqrt());
+        let w = random(rng, operator.weight_len(), -scale, scale);
+        // Samples of different sizes take different steps.
+        let start = (0..batch).flat_map(|k| random(rng, len, 0.0, 0.3 + k as f64)).collect();
+        Self { operator, activation, batch, w, start, v: random(rng, batch * len, -1.0, 1.0) }
+    }
+
+    /// The same with some of the samples, in any order.
+    fn pick(&self, samples: &[usize]) -> Self {
+        let len = self.operator.state_len();
+        let of = |all: &[f64]| samples.iter().flat_map(|&k| all[k * len..(k + 1) * len].to_vec()).collect();
+        Self { batch: samples.len(), w: self.w.clone(), start: of(&self.start), v: of(&self.v), ..*self }
+    }
+
+    /// The end, the gradients for start and weights, and the reports; twice by the same plan, where memory is used again.
+    fn integrated<D: Integrate>(
+        &self,
+        device: &D,
+        tolerance: &OdeTolerance,
+    ) -> (Vec<Vec<f64>>, Vec<OdeReport>) {
+        let (batch, states) = (self.batch, self.start.len());
+        let mut plan = device.ode_plan(self.operator, self.activation, batch).unwrap();
+        device.ode_load(&mut plan, &up(device, &self.w)).unwrap();
+        let (start, v) = (up(device, &self.start), up(device, &self.v));
+        let (mut end, mut gradient) = (device.zeros(states).unwrap(), device.zeros(states).unwrap());
+        let mut gw = up(device, &numbers(50, self.w.len()));
+        let mut reports = device.ode_reports(batch).unwrap();
+        device.integrate(&mut plan, 1, &start, tolerance, &mut end, &mut reports).unwrap();
+        device.integrate(&mut plan, batch, &start, tolerance, &mut end, &mut reports).unwrap();
+        device.integrate_adjoint(&mut plan, batch, &v, &mut gradient, &mut gw).unwrap();
+        let mut host = vec![OdeReport::default(); batch];
+        device.read_ode_reports(&reports, &mut host).unwrap();
+        let found = vec![
+            down(device, &end, states),
+            down(device, &gradient, states),
+            down(device, &gw, self.w.len()),
+        ];
+        (found, host)
+    }
+}
+
+const USUAL: OdeTolerance = OdeTolerance { relative: 1e-4, absolute: 1e-5, max_steps: 200 };
+
+#[test]
+fn differential_equations() {
+    let Some(gpu) = gpu("differential equations") else { return };
+    let mut failures = Failures::default();
+    let cpu = exact();
+    let image = Operator::Conv { channels: 4, height: 8, width: 8, padding: Padding::Circular, kernel: 3 };
+    for operator in [DENSE, CONV, CIRCULAR, image, Operator::Dense { n: 70 }] {
+        for activation in [Activation::Tanh, Activation::Relu, Activation::Sigmoid] {
+            let equation = Equation::new(operator, activation, 5);
+            let what = || format!("{operator:?} with {activation}");
+            let (found, reports) = equation.integrated(gpu, &USUAL);
+            let (expected, known) = equation.integrated(&cpu, &USUAL);
+            for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                let name = ["the end", "the gradient", "gw"][k];
+                failures.small(|| format!("{name} of {}", what()), relative_error(found, expected), 1e-4);
+            }
+            for (a, b) in reports.iter().zip(&known) {
+                let same = a.outcome == b.outcome && a.accepted.abs_diff(b.accepted) <= 1 && a.time == b.time;
+                failures.holds(|| format!("{}: {a:?}, on the CPU {b:?}", what()), same);
+            }
+            failures.holds(
+                || format!("{}: {reports:?}", what()),
+                reports.iter().all(|r| r.outcome == OdeOutcome::Finished),
+            );
+        }
+    }
+    failures.show();
+}
+
+#[test]
+fn integrations_do_not_depend_on_batch_position_or_run() {
+    let Some(gpu) = gpu("independence of integrations") else { return };
+    let mut failures = Failures::default();
+    for operator in [DENSE, CIRCULAR] {
+        let equation = Equation::new(operator, Activation::Tanh, 7);
+        let (found, reports) = equation.integrated(gpu, &USUAL);
+        failures.holds(
+            || format!("{operator:?}: other bits"),
+            equation.integrated(gpu, &USUAL) == (found.clone(), reports.clone()),
+        );
+        let (picks, len) = ([6, 0, 3], operator.state_len());
+        let (part, part_reports) = equation.pick(&picks).integrated(gpu, &USUAL);
+        for (at, &k) in picks.iter().enumerate() {
+            for (part, found) in part.iter().zip(&found).take(2) {
+                let same = part[at * len..(at + 1) * len] == found[k * len..(k + 1) * len];
+                failures.holds(|| format!("{operator:?}: sample {k} at {at}"), same);
+            }
+            failures.holds(
+                || format!("{:?} not {:?}", part_reports[at], reports[k]),
+                part_reports[at] == reports[k],
+            );
+        }
+    }
+    failures.show();
+}
+
+#[test]
+fn every_way_an_integration_ends() {
+    let Some(gpu) = gpu("ends of integrations") else { return };
+    let mut failures = Failures::default();
+    let cpu = Cpu::<f32>::new(1).unwrap();
+    let equation = Equation::new(CIRCULAR, Activation::Tanh, 5);
+    // The step limit, within the first look and after it: where it stopped is the answer, and what was done is pulled back.
+    for max_steps in [1, 3, 6] {
+        let tight = OdeTolerance { relative: 1e-5, absolute: 1e-5, max_steps };
+        let (found, reports) = equation.integrated(gpu, &tight);
+        let (expected, known) = equation.integrated(&cpu, &tight);
+        for (found, expected) in found.iter().zip(&expected) {
+            failures.small(|| format!("{max_steps} steps"), relative_error(found, expected), 1e-3);
+        }
+        for (a, b) in reports.iter().zip(&known) {
+            let same = (a.accepted, a.rejected, a.outcome) == (b.accepted, b.rejected, b.outcome);
+            failures.holds(|| format!("{max_steps} steps: {a:?}, on the CPU {b:?}"), same);
+        }
+    }
+    // A start that is not finite, one that explodes, and weights that are not finite; the other samples do not see it.
+    let outcomes = |equation: &Equation| -> Vec<OdeOutcome> {
+        equation.integrated(gpu, &USUAL).1.iter().map(|r| r.outcome).collect()
+    };
+    let mut bad = equation.pick(&[0, 1, 2]);
+    bad.start[CIRCULAR.state_len() + 3] = f64::NAN;
+    let expected = [OdeOutcome::Finished, OdeOutcome::NotFinite, OdeOutcome::Finished];
+    failures.holds(|| format!("{:?}", outcomes(&bad)), outcomes(&bad) == expected);
+    bad = equation.pick(&[0, 1, 2]);
+    bad.w[4] = f64::INFINITY;
+    failures.holds(|| format!("{:?}", outcomes(&bad)), outcomes(&bad) == [OdeOutcome::NotFinite; 3]);
+    let mut tally = gpu.tally().unwrap();
+    let mut reports = gpu.ode_reports(5).unwrap();
+    let mut plan = gpu.ode_plan(CIRCULAR, Activation::Tanh, 5).unwrap();
+    let (start, mut end) = (up(gpu, &equation.start), gpu.zeros(equation.start.len()).unwrap());
+    gpu.ode_load(&mut plan, &up(gpu, &equation.w)).unwrap();
+    gpu.integrate(&mut plan, 5, &start, &USUAL, &mut end, &mut reports).unwrap();
+    gpu.ode_count(4, &reports, &mut tally).unwrap();
+    let mut host = vec![OdeReport::default(); 4];
+    gpu.read_ode_reports(&reports, &mut host).unwrap();
+    let summary = gpu.finish(&mut tally).unwrap();
+    let steps: u64 = host.iter().map(|r| u64::from(r.accepted)).sum();
+    let counted = (summary.solves, summary.converged, summary.unfinished, summary.forward_iterations);
+    failures.holds(|| format!("{summary:?}"), counted == (4, 4, 0, steps));
+    failures.show();
+}
+
 #[test]
 fn what_is_not_on_the_gpu_yet_says_so() {
     let Some(gpu) = gpu("refusals") else { return };
@@ -976,10 +1220,7 @@ fn what_is_not_on_the_gpu_yet_says_so() {
     };
     let later = "is not on the GPU yet: use --device cpu";
     refused("a window of 9", solve(DENSE, Solver::Anderson { window: 9, ridge: 0.0, mixing: 1.0 }), later);
-    refused("circular", solve(CIRCULAR, Solver::PeacemanRachford { step: 1.0 }), later);
     refused("zero padding", solve(CONV, Solver::PeacemanRachford { step: 1.0 }), "circular padding");
-    use subdeq_engine::{Activation, Integrate};
-    refused("an ODE", gpu.ode_plan(DENSE, Activation::Tanh, 2).map(|_| ()), later);
     let mut plan = gpu.plan(&plain(DENSE), 2).unwrap();
     let (y, mut z) = (gpu.zeros(100).unwrap(), gpu.zeros(100).unwrap());
     refused("no weights", gpu.apply(&mut plan, 2, &y, &y, &mut z), "load them first");

@@ -5,7 +5,7 @@
 //! it, the state before each accepted step is kept: `steps x state` numbers per sample (about 10 to 40 steps at the usual
 //! tolerances); the stages are computed again.
 
-mod tableau;
+pub(crate) mod tableau;
 
 use self::tableau::{A, ERROR, STAGES};
 use crate::cpu::Cpu;
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The first step that is tried.
-const FIRST_STEP: f64 = 0.1;
+pub(crate) const FIRST_STEP: f64 = 0.1;
 /// A new step is this much smaller than what the error estimate would allow.
 const CAUTION: f64 = 0.9;
 /// How much a step may shrink and grow.

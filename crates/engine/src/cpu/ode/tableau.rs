@@ -1,10 +1,10 @@
 //! The coefficients of Dormand and Prince's method of order 5 with an embedded error estimate.
 
 /// Stages that the solution is made of; the seventh (the first of the next step) only serves the error estimate.
-pub(super) const STAGES: usize = 6;
+pub(crate) const STAGES: usize = 6;
 
 /// `A[i][j]`: stage `i` is taken at `z + h sum_j A[i][j] k_j`. The last row gives the solution of order 5.
-pub(super) const A: [[f64; STAGES]; STAGES + 1] = [
+pub(crate) const A: [[f64; STAGES]; STAGES + 1] = [
     [0.0; 6],
     [1.0 / 5.0, 0.0, 0.0, 0.0, 0.0, 0.0],
     [3.0 / 40.0, 9.0 / 40.0, 0.0, 0.0, 0.0, 0.0],
@@ -15,7 +15,7 @@ pub(super) const A: [[f64; STAGES]; STAGES + 1] = [
 ];
 
 /// The solution of order 5 minus that of order 4, as a combination of the seven stages.
-pub(super) const ERROR: [f64; STAGES + 1] =
+pub(crate) const ERROR: [f64; STAGES + 1] =
     [71.0 / 57600.0, 0.0, -71.0 / 16695.0, 71.0 / 1920.0, -17253.0 / 339200.0, 22.0 / 525.0, -1.0 / 40.0];
 
 #[cfg(test)]

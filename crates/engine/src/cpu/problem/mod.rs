@@ -8,4 +8,4 @@ mod splitting;
 pub(crate) use adjoint::{Adjoint, AdjointScratch};
 pub(crate) use custom::{CustomAdjoint, CustomForward};
 pub(crate) use forward::{Forward, ForwardScratch};
-pub(crate) use splitting::{Resolvent, Scheme, Splitting, Target, invert};
+pub(crate) use splitting::{Resolvent, Scheme, Splitting, Target};

@@ -49,7 +49,7 @@ impl<T: SimdReal> Resolvent<T> {
 }
 
 /// Inverts a matrix in place (Gauss-Jordan with partial pivoting); refuses a singular one.
-pub(crate) fn invert(n: usize, a: &mut [f64]) -> Result<()> {
+fn invert(n: usize, a: &mut [f64]) -> Result<()> {
     let mut order: Vec<usize> = (0..n).collect();
     let mut pivot_row = vec![0.0; n];
     for k in 0..n {

@@ -10,7 +10,7 @@ for source in ${@:-*.cu}; do
   # What uses Hopper's own instructions runs on compute capability 9.0 alone.
   case $name in
     onchip_c*) target=compute_90a headers="dev.cuh onchip.cuh" ;;
-    *) target=compute_80 headers="common.cuh images.cuh map.cuh mma.cuh product.cuh solve.cuh" ;;
+    *) target=compute_80 headers="common.cuh images.cuh map.cuh mma.cuh product.cuh prox.cuh solve.cuh" ;;
   esac
   nice "$CUDA_HOME/bin/nvcc" -std=c++17 -O3 -arch=$target -ptx -o "$name.tmp" "$name.cu"
   { python3 - $headers "$name.cu" <<'PYTHON'

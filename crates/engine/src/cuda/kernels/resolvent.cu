@@ -1,0 +1,215 @@
+// The resolvents R = (I + t (I - W))^-1 of a circular convolution W: one complex matrix for each frequency, inverted in f64.
+// A dense map is a convolution of an image of one pixel.
+//
+// Without pivoting, as on the CPU: the Hermitian part of I + t (I - W) is positive definite where W is monotone. Every inverse is
+// tried on a probe vector; one that is wrong makes all solves with it end as not finite.
+#include "common.cuh"
+
+struct Complex {
+    double re, im;
+};
+__device__ inline Complex times(Complex a, Complex b) { return {fma(a.re, b.re, -a.im * b.im), fma(a.re, b.im, a.im * b.re)}; }
+// sum + a b
+__device__ inline Complex plus(Complex sum, Complex a, Complex b) {
+    return {fma(a.re, b.re, fma(-a.im, b.im, sum.re)), fma(a.re, b.im, fma(a.im, b.re, sum.im))};
+}
+__device__ inline Complex inverse_of(Complex a) {
+    double size = 1.0 / (a.re * a.re + a.im * a.im);
+    return {a.re * size, -a.im * size};
+}
+
+struct __align__(8) ComplexF {
+    float re, im;
+};
+
+struct Convolution {
+    // [out][in][tap]
+    const float* weights;
+    // exp(2 pi i j / n) for the height and for the width.
+    const Complex* down;
+    const Complex* across;
+    double step;
+    u32 units, side, height, width;
+};
+
+// What comes of an inverse: C = (2 R - I) / (height width) by columns and its conjugate transpose by columns, `padded` numbers to a
+// column; or R itself, if `plain` is given.
+struct Reflections {
+    ComplexF* forward;
+    ComplexF* adjoint;
+    float* plain;
+    u32* bad;
+    u32 padded, unused;
+};
+
+__device__ inline Complex phase_of(const Convolution& w, u32 frequency, u32 tap) {
+    u32 ky = frequency % w.height, kx = frequency / w.height, centre = w.side / 2;
+    // The taps around the centre, brought between 0 and the size: phases have that period.
+    u64 below = (u64)(tap / w.side) + (u64)centre * (w.height - 1), right = (u64)(tap % w.side) + (u64)centre * (w.width - 1);
+    return times(w.down[below % w.height * ky % w.height], w.across[right % w.width * kx % w.width]);
+}
+
+// (1 + t) I - t W^, from a sum over the taps.
+__device__ inline Complex shifted(const Convolution& w, u32 out, u32 in, Complex symbol) {
+    return {(out == in ? 1.0 + w.step : 0.0) - w.step * symbol.re, -w.step * symbol.im};
+}
+
+__device__ inline Complex probe_of(u32 k) {
+    double golden = 0.6180339887498949 * (k + 1), silver = 1.4142135623730951 * (k + 1);
+    return {2.0 * (golden - floor(golden)) - 1.0, 2.0 * (silver - floor(silver)) - 1.0};
+}
+// Written so that NaN fails too.
+__device__ inline bool is_probe(Complex x, u32 k) {
+    Complex probe = probe_of(k);
+    return fabs(x.re - probe.re) <= 1e-8 && fabs(x.im - probe.im) <= 1e-8;
+}
+
+// Entry (out, in) of an inverse; those beyond the units are zero.
+__device__ inline void put(const Reflections& to, const Convolution& w, u32 frequency, u32 out, u32 in, Complex r) {
+    if (to.plain) {
+        if (out < w.units && in < w.units) to.plain[(u64)out * w.units + in] = (float)r.re;
+        return;
+    }
+    if (out >= to.padded || in >= to.padded) return;
+    double gain = 1.0 / ((double)w.height * w.width);
+    bool inside = out < w.units && in < w.units;
+    float re = inside ? (float)(gain * (2.0 * r.re - (out == in ? 1.0 : 0.0))) : 0.0f, im = inside ? (float)(gain * 2.0 * r.im) : 0.0f;
+    u64 matrix = (u64)frequency * to.padded * to.padded;
+    to.forward[matrix + (u64)in * to.padded + out] = {re, im};
+    to.adjoint[matrix + (u64)out * to.padded + in] = {re, -im};
+}
+
+// y = A x for a matrix that lies in tiles: this thread has the entries (16 i + its row, 16 j + its column). y is x's twin in shared memory.
+template <u32 T>
+__device__ void image_of(const Complex (&a)[T][T], const Complex* x, Complex* y) {
+    __shared__ Complex parts[16 * T][16];
+    u32 row = threadIdx.x / 16, column = threadIdx.x % 16;
+#pragma unroll
+    for (u32 i = 0; i < T; i++) {
+        Complex sum = {0.0, 0.0};
+#pragma unroll
+        for (u32 j = 0; j < T; j++) sum = plus(sum, a[i][j], x[16 * j + column]);
+        parts[16 * i + row][column] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < 16 * T) {
+        Complex sum = {0.0, 0.0};
+        for (u32 j = 0; j < 16; j++) sum = {sum.re + parts[threadIdx.x][j].re, sum.im + parts[threadIdx.x][j].im};
+        y[threadIdx.x] = sum;
+    }
+    __syncthreads();
+}
+
+// One block per frequency, up to 16 T units; the matrix lies in the threads' registers.
+template <u32 T>
+__device__ void invert_in_tiles(const Convolution& w, const Reflections& to) {
+    __shared__ Complex columns[2][16 * T], rows[2][16 * T], probe[16 * T], image[16 * T];
+    u32 row = threadIdx.x / 16, column = threadIdx.x % 16, n = w.units, frequency = blockIdx.x;
+    Complex a[T][T];
+#pragma unroll
+    for (u32 i = 0; i < T; i++)
+#pragma unroll
+        for (u32 j = 0; j < T; j++) a[i][j] = {0.0, 0.0};
+    u32 taps = w.side * w.side;
+    for (u32 tap = 0; tap < taps; tap++) {
+        Complex phase = phase_of(w, frequency, tap);
+#pragma unroll
+        for (u32 i = 0; i < T; i++)
+#pragma unroll
+            for (u32 j = 0; j < T; j++) {
+                u32 out = 16 * i + row, in = 16 * j + column;
+                double weight = out < n && in < n ? w.weights[((u64)out * n + in) * taps + tap] : 0.0f;
+                a[i][j] = {fma(weight, phase.re, a[i][j].re), fma(weight, phase.im, a[i][j].im)};
+            }
+    }
+#pragma unroll
+    for (u32 i = 0; i < T; i++)
+#pragma unroll
+        for (u32 j = 0; j < T; j++) a[i][j] = shifted(w, 16 * i + row, 16 * j + column, a[i][j]);
+    if (threadIdx.x < 16 * T) probe[threadIdx.x] = threadIdx.x < n ? probe_of(threadIdx.x) : Complex{0.0, 0.0};
+    __syncthreads();
+    image_of<T>(a, probe, image);
+    for (u32 k = 0; k < n; k++) {
+        // The pivot's row and column, for all.
+        Complex* of_row = rows[k % 2];
+        Complex* of_column = columns[k % 2];
+#pragma unroll
+        for (u32 i = 0; i < T; i++)
+#pragma unroll
+            for (u32 j = 0; j < T; j++) {
+                if (16 * i + row == k) of_row[16 * j + column] = a[i][j];
+                if (16 * j + column == k) of_column[16 * i + row] = a[i][j];
+            }
+        __syncthreads();
+        Complex pivot = inverse_of(of_column[k]);
+#pragma unroll
+        for (u32 j = 0; j < T; j++) {
+            bool own = 16 * j + column == k;
+            Complex scaled = own ? pivot : times(pivot, of_row[16 * j + column]);
+#pragma unroll
+            for (u32 i = 0; i < T; i++) {
+                Complex factor = of_column[16 * i + row], kept = own ? Complex{0.0, 0.0} : a[i][j];
+                a[i][j] = 16 * i + row == k ? scaled : plus(kept, {-factor.re, -factor.im}, scaled);
+            }
+        }
+    }
+    image_of<T>(a, image, probe);
+    if (threadIdx.x < n && !is_probe(probe[threadIdx.x], threadIdx.x)) to.bad[0] = 1;
+#pragma unroll
+    for (u32 i = 0; i < T; i++)
+#pragma unroll
+        for (u32 j = 0; j < T; j++) put(to, w, frequency, 16 * i + row, 16 * j + column, a[i][j]);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) resolvents_16(Convolution w, Reflections to) { invert_in_tiles<1>(w, to); }
+extern "C" __global__ void __launch_bounds__(THREADS) resolvents_32(Convolution w, Reflections to) { invert_in_tiles<2>(w, to); }
+extern "C" __global__ void __launch_bounds__(THREADS) resolvents_48(Convolution w, Reflections to) { invert_in_tiles<3>(w, to); }
+extern "C" __global__ void __launch_bounds__(THREADS) resolvents_64(Convolution w, Reflections to) { invert_in_tiles<4>(w, to); }
+extern "C" __global__ void __launch_bounds__(THREADS) resolvents_96(Convolution w, Reflections to) { invert_in_tiles<6>(w, to); }
+
+// Larger matrices, one pivot per launch, from one memory to another: [frequency][out][in].
+extern "C" __global__ void __launch_bounds__(THREADS) shifted_symbols(Convolution w, Complex* matrices, u64 len) {
+    u32 n = w.units, taps = w.side * w.side;
+    for (u64 at = first_entry(); at < len; at += entry_step()) {
+        u32 in = at % n, out = at / n % n, frequency = at / n / n;
+        Complex sum = {0.0, 0.0};
+        for (u32 tap = 0; tap < taps; tap++) {
+            Complex phase = phase_of(w, frequency, tap);
+            double weight = w.weights[((u64)out * n + in) * taps + tap];
+            sum = {fma(weight, phase.re, sum.re), fma(weight, phase.im, sum.im)};
+        }
+        matrices[at] = shifted(w, out, in, sum);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) eliminate(u32 n, u32 k, const Complex* from, Complex* to, u64 len) {
+    for (u64 at = first_entry(); at < len; at += entry_step()) {
+        u32 in = at % n, out = at / n % n;
+        const Complex* matrix = from + at / n / n * n * n;
+        Complex pivot = inverse_of(matrix[(u64)k * n + k]), scaled = in == k ? pivot : times(pivot, matrix[(u64)k * n + in]);
+        Complex factor = matrix[(u64)out * n + k], kept = in == k ? Complex{0.0, 0.0} : from[at];
+        to[at] = out == k ? scaled : plus(kept, {-factor.re, -factor.im}, scaled);
+    }
+}
+
+// images <- A probe, before the elimination; after it, whether A^-1 images is the probe again. One block per frequency.
+extern "C" __global__ void __launch_bounds__(THREADS) probe_matrices(u32 n, const Complex* matrices, Complex* images, u32* bad) {
+    const Complex* matrix = matrices + (u64)blockIdx.x * n * n;
+    Complex* image = images + (u64)blockIdx.x * n;
+    for (u32 out = threadIdx.x; out < n; out += THREADS) {
+        Complex sum = {0.0, 0.0};
+        for (u32 in = 0; in < n; in++) sum = plus(sum, matrix[(u64)out * n + in], bad ? image[in] : probe_of(in));
+        if (!bad) image[out] = sum;
+        else if (!is_probe(sum, out)) bad[0] = 1;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) put_resolvents(Convolution w, const Complex* matrices, Reflections to, u64 len) {
+    u32 n = w.units, side = to.plain ? n : to.padded;
+    for (u64 at = first_entry(); at < len; at += entry_step()) {
+        u32 in = at % side, out = at / side % side;
+        u64 frequency = at / side / side;
+        bool inside = out < n && in < n;
+        put(to, w, frequency, out, in, inside ? matrices[(frequency * n + out) * n + in] : Complex{0.0, 0.0});
+    }
+}

@@ -1,0 +1,236 @@
+//! The resolvents `R = (I + t (I - W))^-1` of monotone maps, made on the GPU: of a dense map one matrix, of a circular convolution
+//! one for each frequency.
+
+use std::f64::consts::TAU;
+use std::sync::Arc;
+
+use super::gpu::{Gpu, Grid, Memory};
+use super::kernel::{Argument, Passed, launch};
+use super::plan::Operators;
+use crate::{EngineError, Operator, Result};
+
+/// A complex number on the GPU, in `f64` and in `f32`.
+type Complex = [f64; 2];
+pub(super) type Wave = [f32; 2];
+
+/// The kernels that invert in the registers of one block: units, and their names.
+const TILED: [(usize, &str); 5] = [
+    (16, "resolvents_16"),
+    (32, "resolvents_32"),
+    (48, "resolvents_48"),
+    (64, "resolvents_64"),
+    (96, "resolvents_96"),
+];
+
+/// A map as a circular convolution: dense ones are of images of one pixel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub units: usize,
+    side: usize,
+    pub height: usize,
+    pub width: usize,
+}
+
+impl Shape {
+    fn of(operator: &Operator) -> Self {
+        match *operator {
+            Operator::Dense { n } => Self { units: n, side: 1, height: 1, width: 1 },
+            Operator::Conv { channels, height, width, kernel, .. } => {
+                Self { units: channels, side: kernel, height, width }
+            }
+        }
+    }
+
+    /// Columns of a real image's spectrum that are not conjugates of others.
+    pub fn half(&self) -> usize {
+        self.width / 2 + 1
+    }
+
+    /// Channels of a spectrum: an even number.
+    pub fn padded(&self) -> usize {
+        self.units.next_multiple_of(2)
+    }
+
+    pub fn frequencies(&self) -> usize {
+        self.half() * self.height
+    }
+}
+
+/// The resolvents of a map for one step. With new weights they are made again, in the same memory.
+#[derive(Debug)]
+pub(super) struct Resolvent {
+    pub shape: Shape,
+    step: Option<f64>,
+    /// Its one number is not 0 if a weight is not finite or an inverse is wrong.
+    pub bad: Memory<u32>,
+    /// `R` of a dense map.
+    pub plain: Memory<f32>,
+    /// `C = (2 R - I) / (height width)` of a convolution, frequency by frequency, by columns; and of its transpose.
+    pub forward: Memory<Wave>,
+    pub adjoint: Memory<Wave>,
+    /// `exp(2 pi i j / n)` for the height and the width.
+    pub turns: [Memory<Wave>; 2],
+    exact_turns: [Memory<Complex>; 2],
+    /// Large matrices on their way to their inverses, and the images of the probe.
+    matrices: [Memory<Complex>; 2],
+    images: Memory<Complex>,
+}
+
+/// `Convolution` of `resolvent.cu`.
+#[repr(C)]
+struct Weights {
+    weights: u64,
+    down: u64,
+    across: u64,
+    step: f64,
+    units: u32,
+    side: u32,
+    height: u32,
+    width: u32,
+}
+
+/// `Reflections` of `resolvent.cu`.
+#[repr(C)]
+struct Reflections {
+    forward: u64,
+    adjoint: u64,
+    plain: u64,
+    bad: u64,
+    padded: u32,
+    unused: u32,
+}
+
+// SAFETY: `repr(C)`, the fields of the structs in `resolvent.cu`, no padding: 48 and 40 bytes are the sums of their fields.
+unsafe impl Passed for Weights {}
+// SAFETY: as above.
+unsafe impl Passed for Reflections {}
+
+impl Resolvent {
+    fn new(gpu: &Arc<Gpu>, operator: &Operator) -> Result<Self> {
+        let shape = Shape::of(operator);
+        let turn = |n: usize| {
+            move |j: usize| {
+                let (sin, cos) = (TAU * j as f64 / n as f64).sin_cos();
+                [cos, sin]
+            }
+        };
+        let exact = [shape.height, shape.width].map(|n| (0..n).map(turn(n)).collect::<Vec<Complex>>());
+        let rounded =
+            exact.each_ref().map(|turns| turns.iter().map(|z| z.map(|x| x as f32)).collect::<Vec<Wave>>());
+        let [down, across] = exact;
+        let [down32, across32] = rounded;
+        let empty = || Memory::empty(gpu);
+        Ok(Self {
+            shape,
+            step: None,
+            bad: Memory::zeros(gpu, 1)?,
+            plain: Memory::empty(gpu),
+            forward: Memory::empty(gpu),
+            adjoint: Memory::empty(gpu),
+            turns: [Memory::upload(gpu, &down32)?, Memory::upload(gpu, &across32)?],
+            exact_turns: [Memory::upload(gpu, &down)?, Memory::upload(gpu, &across)?],
+            matrices: [empty(), empty()],
+            images: empty(),
+        })
+    }
+
+    /// Weights have changed.
+    pub fn forget(&mut self) {
+        self.step = None;
+    }
+
+    /// Puts the inversion for these weights on the stream.
+    fn make(
+        &mut self,
+        gpu: &Gpu,
+        dense: bool,
+        weights: &Memory<f32>,
+        bad: &Memory<u32>,
+        step: f64,
+    ) -> Result<()> {
+        let Shape { units, side, height, width } = self.shape;
+        let (padded, frequencies) = (self.shape.padded(), self.shape.frequencies());
+        self.bad.copy_from(bad, 1)?;
+        if dense {
+            self.plain.reserve(units * units)?;
+        } else {
+            self.forward.reserve(frequencies * padded * padded)?;
+            self.adjoint.reserve(frequencies * padded * padded)?;
+        }
+        let convolution = Weights {
+            weights: weights.address_of(0),
+            down: self.exact_turns[0].address_of(0),
+            across: self.exact_turns[1].address_of(0),
+            step,
+            units: units as u32,
+            side: side as u32,
+            height: height as u32,
+            width: width as u32,
+        };
+        let to = Reflections {
+            forward: self.forward.address_of(0),
+            adjoint: self.adjoint.address_of(0),
+            plain: self.plain.address_of(0),
+            bad: self.bad.address_of(0),
+            padded: padded as u32,
+            unused: 0,
+        };
+        if let Some((_, kernel)) = TILED.iter().find(|(most, _)| units <= *most) {
+            gpu.launch(
+                kernel,
+                Grid::blocks(frequencies),
+                &[Argument::from(&convolution), Argument::from(&to)],
+            )?;
+        } else {
+            self.eliminate(gpu, &convolution, &to)?;
+        }
+        self.step = Some(step);
+        Ok(())
+    }
+
+    /// Inverts matrices that do not fit into a block, a launch for each pivot.
+    fn eliminate(&mut self, gpu: &Gpu, convolution: &Weights, to: &Reflections) -> Result<()> {
+        let (n, frequencies) = (self.shape.units, self.shape.frequencies());
+        let len = frequencies * n * n;
+        let [matrices, next] = &mut self.matrices;
+        matrices.reserve(len)?;
+        next.reserve(len)?;
+        self.images.reserve(frequencies * n)?;
+        let (entries, blocks) = (Grid::entries(len), Grid::blocks(frequencies));
+        let (images, none) = (&mut self.images, None::<&Memory<u32>>);
+        launch!(gpu, "shifted_symbols", entries, convolution, &mut *matrices, len)?;
+        launch!(gpu, "probe_matrices", blocks, n as u32, &*matrices, &mut *images, none)?;
+        for pivot in 0..n as u32 {
+            launch!(gpu, "eliminate", entries, n as u32, pivot, &*matrices, &mut *next, len)?;
+            std::mem::swap(matrices, next);
+        }
+        launch!(gpu, "probe_matrices", blocks, n as u32, &*matrices, images, &mut self.bad)?;
+        let side = if to.plain == 0 { to.padded as usize } else { n };
+        let len = frequencies * side * side;
+        launch!(gpu, "put_resolvents", Grid::entries(len), convolution, &*matrices, to, len)
+    }
+}
+
+impl Operators {
+    /// Makes the resolvents for a step, if they are not there yet.
+    pub fn prepare_resolvent(&mut self, step: f64) -> Result<()> {
+        if self.resolvent.is_none() {
+            self.resolvent = Some(Resolvent::new(&self.gpu, &self.map.operator)?);
+        }
+        let dense = matches!(self.map.operator, Operator::Dense { .. });
+        match &mut self.resolvent {
+            Some(resolvent) if resolvent.step != Some(step) => {
+                resolvent.make(&self.gpu, dense, &self.weights, &self.bad, step)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What [`Self::prepare_resolvent`] made.
+    pub fn resolvent(&self) -> Result<&Resolvent> {
+        self.resolvent
+            .as_ref()
+            .filter(|resolvent| resolvent.step.is_some())
+            .ok_or_else(|| EngineError::Invalid("the resolvent of these weights was not made".into()))
+    }
+}
