@@ -54,7 +54,7 @@ struct Shape {
     unused: u32,
 }
 
-/// What is done with the sums: `Keep`, `Apply` and `Pull` of the kernels.
+/// What is done with the sums: `Keep`, `Apply`, `Linearise` and `Pull` of the kernels.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Keep {
@@ -74,6 +74,15 @@ struct Apply {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
+struct Linearise {
+    map: MapConstants,
+    y: u64,
+    slopes: u64,
+    out: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
 struct Pull {
     planes: u32,
     unused: u32,
@@ -84,13 +93,15 @@ struct Pull {
     distances: u64,
 }
 
-// SAFETY: `repr(C)`, the fields of the structs of the same names (`Convolution` for `Shape`) in `convolutions.cu`, no padding: 56, 16, 96
-// and 48 bytes are the sums of their fields.
+// SAFETY: `repr(C)`, the fields of the structs of the same names (`Convolution` for `Shape`) in `convolutions.cu`, no padding: 56, 16, 96,
+// 88 and 48 bytes are the sums of their fields.
 unsafe impl Passed for Shape {}
 // SAFETY: as above.
 unsafe impl Passed for Keep {}
 // SAFETY: as above.
 unsafe impl Passed for Apply {}
+// SAFETY: as above.
+unsafe impl Passed for Linearise {}
 // SAFETY: as above.
 unsafe impl Passed for Pull {}
 
@@ -246,7 +257,29 @@ impl Convolution {
         self.launch(gpu, names, z, packed, (&apply).into(), active)
     }
 
-    /// `out <- D (packed * q + v)`, `D` the slopes; parts of the distances from `q` to `distances`.
+    /// The slopes of a map without gains at `(z, y)`; its image before the normalisation to `out`.
+    #[allow(clippy::too_many_arguments)] // as above
+    pub fn linearise(
+        &self,
+        gpu: &Gpu,
+        map: &MapConstants,
+        z: &Memory<f32>,
+        packed: &Memory<f32>,
+        y: &Memory<f32>,
+        slopes: &mut Memory<f32>,
+        out: Option<&Memory<f32>>,
+    ) -> Result<()> {
+        let linearise = Linearise {
+            map: *map,
+            y: y.address_of(0),
+            slopes: slopes.address_of(0),
+            out: out.map_or(0, |out| out.address_of(0)),
+        };
+        let names = ["linearise_convolution_6", "linearise_convolution_4", "linearise_convolution_2"];
+        self.launch(gpu, names, z, packed, (&linearise).into(), None)
+    }
+
+    /// `out <- D (packed * q + v)`, `D` the slopes, or 1 without them; parts of the distances from `q` to `distances`.
     #[allow(clippy::too_many_arguments)] // as above
     pub fn pull(
         &self,
@@ -254,16 +287,16 @@ impl Convolution {
         q: &Memory<f32>,
         packed: &Memory<f32>,
         v: &Memory<f32>,
-        slopes: &Memory<f32>,
+        slopes: Option<&Memory<f32>>,
         out: &mut Memory<f32>,
         distances: Option<&Memory<Distance>>,
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
         let pull = Pull {
-            planes: self.planes_in as u32,
+            planes: if slopes.is_some() { self.planes_in as u32 } else { 1 },
             unused: 0,
             v: v.address_of(0),
-            slopes: slopes.address_of(0),
+            slopes: slopes.map_or(0, |slopes| slopes.address_of(0)),
             argument: q.address_of(0),
             out: out.address_of(0),
             distances: distances.map_or(0, |distances| distances.address_of(0)),
@@ -391,7 +424,8 @@ impl Convolution {
             circular: u32::from(self.padding == Padding::Circular),
             unused: 0,
         };
-        sum_in_parts(gpu, [rows, columns, self.batch * self.area()], |grid, target, sizes| {
+        sum_in_parts(gpu, [rows, columns, self.batch * self.area()], |target, sizes, count| {
+            let grid = Grid(rows.div_ceil(64) as u32, columns.div_ceil(64) as u32, count as u32);
             launch!(gpu, "convolve_gradient", grid, &factor, &images, target, sizes)
         })
     }

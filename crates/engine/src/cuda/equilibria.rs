@@ -278,8 +278,7 @@ impl Equilibria for Cuda {
         }
         // g = W' q + v.
         let Work { g: gradient, ends, .. } = work;
-        operators.transposed(batch, ends, gradient, None)?;
-        launch!(self.gpu, "add_states", Grid::entries(sizes.states), &*gradient, v, g, sizes.states)
+        operators.transposed_plus(batch, ends, v, gradient, g)
     }
 
     fn pullback(

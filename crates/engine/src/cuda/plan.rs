@@ -338,6 +338,24 @@ impl Operators {
         multiply(&self.gpu, Lie::Mixed, rows, columns, None, target, [batch, len, planes * len], active)
     }
 
+    /// `g <- W' q + v`, or `P' q0 + N' q1 + v`. `scratch` is for states.
+    pub fn transposed_plus(
+        &self,
+        batch: usize,
+        q: &Memory<f32>,
+        v: &Memory<f32>,
+        scratch: &mut Memory<f32>,
+        g: &mut Memory<f32>,
+    ) -> Result<()> {
+        if let Some(convolution) = self.convolution(batch, self.planes(), 1) {
+            let packed = &self.packed_transposed;
+            return convolution.pull(&self.gpu, q, packed, v, None, g, None, None);
+        }
+        self.transposed(batch, q, scratch, None)?;
+        let len = batch * self.len();
+        launch!(self.gpu, "add_states", Grid::entries(len), &*scratch, v, g, len)
+    }
+
     /// `gained <- A u0, B u1`, pixel by pixel.
     fn gain(
         &self,
@@ -503,7 +521,6 @@ impl Operators {
         if let Some(Onchip::Convolution(onchip)) = &self.onchip {
             return onchip.slopes(&self.gpu, self.map.injection == Injection::Inner, batch, (z, y), slopes);
         }
-        self.forward(batch, z, u, None)?;
         if self.map.norm.is_some() {
             let groups = match self.map.operator {
                 Operator::Dense { .. } => 1,
@@ -514,8 +531,15 @@ impl Operators {
             inverse.reserve(batch * groups)?;
         }
         let out = self.map.norm.is_some().then_some(&*normalised);
-        let grid = Grid::samples(batch, len);
-        launch!(self.gpu, "slopes", grid, &self.constants, batch as u32, &mut *u, y, slopes, out)?;
+        if let Some(convolution) = self.convolution(batch, 1, planes)
+            && !self.has_gains()
+        {
+            convolution.linearise(&self.gpu, &self.constants, z, &self.packed, y, slopes, out)?;
+        } else {
+            self.forward(batch, z, u, None)?;
+            let grid = Grid::samples(batch, len);
+            launch!(self.gpu, "slopes", grid, &self.constants, batch as u32, &mut *u, y, slopes, out)?;
+        }
         if self.map.norm.is_some() && self.has_gains() {
             self.gain(batch, u, gained, None)?;
             self.epilogue(batch, gained, y, normalised, None)?;
@@ -624,7 +648,7 @@ impl Operators {
             && self.measured_parts().is_some()
         {
             let (packed, slopes) = (&self.packed_transposed, &linearisation.slopes);
-            return convolution.pull(&self.gpu, q, packed, v, slopes, image, distances, active);
+            return convolution.pull(&self.gpu, q, packed, v, Some(slopes), image, distances, active);
         }
         self.transposed(batch, q, g, active)?;
         self.q_of(batch, linearisation, g, Some(v), gained, image, active)

@@ -1,11 +1,15 @@
 //! Matrix products: how their operands are laid out, and which kernel multiplies them.
 
+use std::sync::Arc;
+
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
 use crate::Result;
 
-/// Side of the tiles of a product, as in `kernels/product.cuh`.
-const TILE: usize = 64;
+/// Terms of a sum that one block adds up at most.
+const DEPTH: usize = 256;
+/// Tiles below which smaller ones are taken: two for each multiprocessor of an H200.
+const FEW_TILES: u64 = 264;
 /// Terms that one part of a gradient's sum adds up, and the most parts: fixed, so that sums do not depend on the GPU.
 const PART: usize = 512;
 const PARTS: usize = 128;
@@ -88,6 +92,8 @@ pub(super) enum Lie {
     Along,
     /// The first along, the second across.
     Mixed,
+    /// Both across.
+    Across,
 }
 
 /// Samples that are still worked on; the rest need not be computed.
@@ -101,7 +107,7 @@ pub(super) struct Active<'a> {
 /// `c = a b`, plus a bias for each column.
 #[allow(clippy::too_many_arguments)] // two factors, a result, three sizes
 pub(super) fn multiply(
-    gpu: &Gpu,
+    gpu: &Arc<Gpu>,
     lie: Lie,
     a: Factor,
     b: Factor,
@@ -113,12 +119,51 @@ pub(super) fn multiply(
     if rows * columns == 0 {
         return Ok(());
     }
-    let sizes = whole(rows, columns, depth, active);
-    let grid = tiles(rows, columns, 1);
     let flags = active.map(|active| active.flags);
-    match lie {
-        Lie::Along => launch!(gpu, "product_nt", grid, &a, &b, bias, &c, &sizes, flags),
-        Lie::Mixed => launch!(gpu, "product_nn", grid, &a, &b, bias, &c, &sizes, flags),
+    let parts = depth.div_ceil(DEPTH);
+    if parts <= 1 {
+        let sizes = whole(rows, columns, depth, active);
+        return lie.launch(gpu, &a, &b, bias, &c, &sizes, 1, flags);
+    }
+    // A deep sum is cut into even parts, by its depth alone: the bits of a row must not depend on the other rows.
+    let (part, part_len) = (depth.div_ceil(parts), rows * columns);
+    let mut partial = Memory::room(gpu, parts * part_len)?;
+    let target = Target::new(&mut partial, 0, Axis::plain(columns), Axis::plain(1));
+    let sizes =
+        Sizes { part: part as u32, part_stride: part_len as u64, ..whole(rows, columns, depth, active) };
+    lie.launch(gpu, &a, &b, None, &target, &sizes, parts, flags)?;
+    let (grid, per_sample) = (Grid::entries(part_len), sizes.rows_per_sample);
+    let [rows, columns, parts] = [rows, columns, parts].map(|size| size as u32);
+    launch!(gpu, "join_parts", grid, &partial, parts, rows, columns, bias, &c, per_sample, flags)
+}
+
+impl Lie {
+    /// In small tiles where there would be too few large ones.
+    #[allow(clippy::too_many_arguments)] // as above
+    fn launch(
+        self,
+        gpu: &Gpu,
+        a: &Factor,
+        b: &Factor,
+        bias: Option<&Memory<f32>>,
+        c: &Target,
+        sizes: &Sizes,
+        parts: usize,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let grid = |tile: u32| Grid(sizes.rows.div_ceil(tile), sizes.columns.div_ceil(tile), parts as u32);
+        let large = grid(64);
+        let tile = if u64::from(large.0) * u64::from(large.1) * parts as u64 >= FEW_TILES { 64 } else { 32 };
+        let name = match (self, tile) {
+            (Self::Along, 64) => "product_nt_64",
+            (Self::Along, _) => "product_nt_32",
+            (Self::Mixed, 64) => "product_nn_64",
+            (Self::Mixed, _) => "product_nn_32",
+            (Self::Across, 64) => "product_tn_64",
+            (Self::Across, _) => "product_tn_32",
+        };
+        let arguments = [a.into(), b.into(), bias.into(), c.into(), sizes.into(), active.into()];
+        gpu.launch(name, grid(tile), &arguments)
     }
 }
 
@@ -134,14 +179,10 @@ fn whole(rows: usize, columns: usize, depth: usize, active: Option<Active>) -> S
     }
 }
 
-fn tiles(rows: usize, columns: usize, parts: usize) -> Grid {
-    Grid(rows.div_ceil(TILE) as u32, columns.div_ceil(TILE) as u32, parts as u32)
-}
-
 /// A sum of outer products over a batch: `gradients[k] += sign sum over i of a(row, i) b(i, column)`, the rows of `a` shared out
 /// over the gradients.
 pub(super) fn add_outer_products(
-    gpu: &std::sync::Arc<Gpu>,
+    gpu: &Arc<Gpu>,
     a: Factor,
     b: Factor,
     [rows, columns, depth]: [usize; 3],
@@ -151,18 +192,17 @@ pub(super) fn add_outer_products(
     if rows * columns * depth == 0 {
         return Ok(());
     }
-    let (bias, flags) = (None::<&Memory<f32>>, None::<&Memory<u32>>);
-    let (partial, count) = sum_in_parts(gpu, [rows, columns, depth], |grid, c, sizes| {
-        launch!(gpu, "product_tn", grid, &a, &b, bias, c, sizes, flags)
+    let (partial, count) = sum_in_parts(gpu, [rows, columns, depth], |c, sizes, count| {
+        Lie::Across.launch(gpu, &a, &b, None, c, sizes, count, None)
     })?;
     add_parts(gpu, &partial, count, rows * columns, (1, columns), sign, gradients)
 }
 
 /// A product whose sum is cut into parts, one whole product after the other, and how many.
 pub(super) fn sum_in_parts(
-    gpu: &std::sync::Arc<Gpu>,
+    gpu: &Arc<Gpu>,
     [rows, columns, depth]: [usize; 3],
-    multiply: impl FnOnce(Grid, &Target, &Sizes) -> Result<()>,
+    multiply: impl FnOnce(&Target, &Sizes, usize) -> Result<()>,
 ) -> Result<(Memory<f32>, usize)> {
     let (part, count) = parts(depth);
     let mut partial = Memory::room(gpu, count * rows * columns)?;
@@ -172,7 +212,7 @@ pub(super) fn sum_in_parts(
         part_stride: (rows * columns) as u64,
         ..whole(rows, columns, depth, None)
     };
-    multiply(tiles(rows, columns, count), &c, &sizes)?;
+    multiply(&c, &sizes, count)?;
     Ok((partial, count))
 }
 

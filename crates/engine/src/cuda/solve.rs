@@ -77,8 +77,11 @@ struct Anderson {
     residuals: u64,
     gram: u64,
     histories: u64,
+    judgements: u64,
+    signs: u64,
     ridge: f64,
     mixing: f64,
+    len: u64,
     window: u32,
     unused: u32,
 }
@@ -109,10 +112,11 @@ unsafe impl Passed for Anderson {}
 // SAFETY: as above.
 unsafe impl Passed for Broyden {}
 
-/// `Progress`, `Distance`, `History` and `Standing` of the kernels: the host never looks into them.
+/// `Progress`, `Distance`, `History`, `Judgement` and `Standing` of the kernels: the host never looks into them.
 type Progress = [f64; 2];
 pub(super) type Distance = [f64; 4];
-type History = [f64; 7];
+type History = [f64; 15];
+type Judgement = [f64; 12];
 type Standing = [f64; 6];
 
 /// Where the samples of a batch stand.
@@ -123,7 +127,7 @@ pub(super) struct SampleMemory {
     remaining: Memory<u32>,
     distances: Memory<Distance>,
     /// Of parts of long states.
-    parts: Memory<Distance>,
+    part_distances: Memory<Distance>,
 }
 
 impl SampleMemory {
@@ -133,7 +137,7 @@ impl SampleMemory {
             active: Memory::empty(gpu),
             remaining: Memory::empty(gpu),
             distances: Memory::empty(gpu),
-            parts: Memory::empty(gpu),
+            part_distances: Memory::empty(gpu),
         }
     }
 
@@ -153,6 +157,9 @@ pub(super) struct MethodMemory {
     /// Anderson's inner products of residuals.
     gram: Memory<f64>,
     histories: Memory<History>,
+    /// What its kernels note of the parts of long states.
+    judgements: Memory<Judgement>,
+    signs: Memory<u32>,
     /// Broyden's last argument, image and residual, and the changes of the current step.
     states: [Memory<f32>; 5],
     standings: Memory<Standing>,
@@ -164,6 +171,8 @@ impl MethodMemory {
             pairs: [Memory::empty(gpu), Memory::empty(gpu)],
             gram: Memory::empty(gpu),
             histories: Memory::empty(gpu),
+            judgements: Memory::empty(gpu),
+            signs: Memory::empty(gpu),
             states: [(); 5].map(|()| Memory::empty(gpu)),
             standings: Memory::empty(gpu),
         }
@@ -236,15 +245,21 @@ impl Problem<'_> {
         let (rule, table) = self.begin(samples, reports)?;
         let blocks = Grid::blocks(batch);
         let choice = memory.begin(gpu, batch, len, self.method)?;
+        // Long states are shared out over several blocks.
+        let (shared, part) = (Grid(batch as u32, parts(len) as u32, 1), len.div_ceil(parts(len)));
         let [first, second] = iterates;
         let (mut argument, mut image) = (&mut *second, &mut *first);
         for iteration in 1..=rule.max_iterations {
-            let SampleMemory { active, parts, .. } = &mut *samples;
+            let SampleMemory { active, part_distances, .. } = &mut *samples;
             let active = &*active;
             match &choice {
                 Choice::Picard => std::mem::swap(&mut argument, &mut image),
                 Choice::Anderson(memory) => {
-                    launch!(gpu, "propose", blocks, memory, len, active, &*image, &mut *argument)?;
+                    launch!(gpu, "propose", shared, memory, part, active, &*image, &mut *argument)?;
+                    if parts(len) > 1 {
+                        let to = &mut *argument;
+                        launch!(gpu, "settle_proposals", shared, memory, part, active, &*image, to)?;
+                    }
                 }
                 Choice::Broyden(memory) => {
                     launch!(gpu, "propose_broyden", blocks, memory, len, active, &*image, &mut *argument)?;
@@ -253,9 +268,23 @@ impl Problem<'_> {
             step(argument, image, active)?;
             let (z, f) = (&*argument, &mut *image);
             match &choice {
-                Choice::Picard => self.conclude(&rule, iteration, &table, active, parts, z, f)?,
+                Choice::Picard => self.conclude(&rule, iteration, &table, active, part_distances, z, f)?,
                 Choice::Anderson(memory) => {
-                    launch!(gpu, "judge", blocks, &rule, iteration, &table, memory, z, f, len)?;
+                    launch!(gpu, "judge", shared, &rule, iteration, &table, memory, part, z, f)?;
+                    if parts(len) > 1 {
+                        let (count, warps) = (parts(len) as u32, Grid::threads(32 * batch));
+                        launch!(
+                            gpu,
+                            "judge_parts",
+                            warps,
+                            &rule,
+                            iteration,
+                            &table,
+                            memory,
+                            batch as u32,
+                            count
+                        )?;
+                    }
                 }
                 Choice::Broyden(memory) => {
                     launch!(gpu, "judge_broyden", blocks, &rule, iteration, &table, memory, z, f, len)?;
@@ -268,10 +297,16 @@ impl Problem<'_> {
                 break;
             }
         }
-        // Picard's images alternate between the two.
-        let odd = if let Choice::Picard = choice { &*second } else { &*first };
-        let grid = Grid::samples(batch, len);
-        launch!(gpu, "take_answers", grid, batch as u32, &*reports, odd, &*first, len, ends)
+        let count = batch as u32;
+        match &choice {
+            // Its images alternate between the two.
+            Choice::Picard => {
+                let (grid, reports) = (Grid::samples(batch, len), &*reports);
+                launch!(gpu, "take_answers", grid, count, reports, &*second, &*first, len, ends)
+            }
+            Choice::Anderson(memory) => launch!(gpu, "take_newest", shared, memory, part, &*first, ends),
+            Choice::Broyden(_) => ends.copy_from(first, batch * len),
+        }
     }
 
     /// Ends the samples whose images are near enough to their arguments.
@@ -282,48 +317,58 @@ impl Problem<'_> {
         iteration: u32,
         table: &Samples,
         active: &Memory<u32>,
-        parts: &mut Memory<Distance>,
+        part_distances: &mut Memory<Distance>,
         argument: &Memory<f32>,
         image: &Memory<f32>,
     ) -> Result<()> {
         let Self { gpu, batch, len, .. } = *self;
-        if self.measured.is_none() && len <= 2 * PART {
-            let blocks = Grid::blocks(batch);
-            return launch!(gpu, "conclude_step", blocks, rule, iteration, table, argument, image, len);
-        }
-        let (parts, count) = match self.measured {
+        let count = parts(len);
+        let (distances, count) = match self.measured {
             Some(measured) => measured,
+            None if count == 1 => {
+                let blocks = Grid::blocks(batch);
+                return launch!(gpu, "conclude_step", blocks, rule, iteration, table, argument, image, len);
+            }
             None => {
-                let count = len.div_ceil(PART);
-                parts.reserve(batch * count)?;
-                let grid = Grid(count as u32, batch as u32, 1);
-                let (measure, to) = (rule.measure, &mut *parts);
-                launch!(gpu, "measure_parts", grid, measure, active, argument, image, len, PART, to)?;
-                (&*parts, count)
+                part_distances.reserve(batch * count)?;
+                let (grid, part) = (Grid(batch as u32, count as u32, 1), len.div_ceil(count));
+                let (measure, to) = (rule.measure, &mut *part_distances);
+                launch!(gpu, "measure_parts", grid, measure, active, argument, image, len, part, to)?;
+                (&*part_distances, count)
             }
         };
-        let warps = Grid::threads(32 * batch);
-        launch!(gpu, "conclude_parts", warps, rule, iteration, table, batch as u32, parts, count as u32)
+        let (warps, count) = (Grid::threads(32 * batch), count as u32);
+        launch!(gpu, "conclude_parts", warps, rule, iteration, table, batch as u32, distances, count)
     }
+}
+
+/// Parts of a state that several blocks share; by its length alone, so that its bits do not depend on the batch.
+fn parts(len: usize) -> usize {
+    if len <= 2 * PART { 1 } else { len.div_ceil(PART) }
 }
 
 impl MethodMemory {
     /// Forgets earlier solves.
     fn begin(&mut self, gpu: &Gpu, batch: usize, len: usize, method: Method) -> Result<Choice> {
-        let Self { pairs, gram, histories, states, standings } = self;
+        let Self { pairs, gram, histories, judgements, signs, states, standings } = self;
         match method {
             Method::Picard => Ok(Choice::Picard),
             Method::Anderson { window, ridge, mixing } => {
                 pairs.iter_mut().try_for_each(|pair| pair.reserve(batch * window * len))?;
                 gram.reserve(batch * window * window)?;
                 histories.reserve(batch)?;
+                judgements.reserve(batch * parts(len))?;
+                signs.reserve(batch * parts(len))?;
                 let memory = Anderson {
                     images: pairs[0].address_of(0),
                     residuals: pairs[1].address_of(0),
                     gram: gram.address_of(0),
                     histories: histories.address_of(0),
+                    judgements: judgements.address_of(0),
+                    signs: signs.address_of(0),
                     ridge,
                     mixing,
+                    len: len as u64,
                     window: window as u32,
                     unused: 0,
                 };

@@ -85,6 +85,22 @@ struct Keep {
 
 // Not inlined: all formulas with all activations are long, and would be compiled into every kernel many times over.
 __device__ __noinline__ float any_image_of(const Map& map, float u, float w, float y, float other) { return image_of(map, u, w, y, other); }
+__device__ __noinline__ float any_slopes_of(const Map& map, float u, float w, float y, float other, float& du, float& dw) {
+    return slopes_of(map, u, w, y, other, du, dw);
+}
+
+// Whether it is the map that is used most: its formula is short.
+__device__ inline bool plain_tanh(const Map& map) { return map.formula == SINGLE && map.activation == TANH && !map.has_power; }
+
+// The injection at a place, and the second one of a power ratio.
+__device__ inline void read_injections(const Map& map, const float* y, u64 at, const Place& place, float (&ys)[4], float (&others)[4]) {
+    if (map.formula == POWER_RATIO) {
+        read_four(ys, y + 2 * place.sample * map.len + at, place);
+        read_four(others, y + (2 * place.sample + 1) * map.len + at, place);
+    } else {
+        read_four(ys, y + place.sample * map.len + at, place);
+    }
+}
 
 // out <- F(argument; y).
 struct Apply {
@@ -99,13 +115,8 @@ struct Apply {
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap& gap) const {
         u64 at = (u64)place.pixel * shape.outputs + place.channel, state = place.sample * map.len + at;
         float ys[4], others[4] = {}, image[4], before[4];
-        if (map.formula == POWER_RATIO) {
-            read_four(ys, y + 2 * place.sample * map.len + at, place);
-            read_four(others, y + (2 * place.sample + 1) * map.len + at, place);
-        } else {
-            read_four(ys, y + state, place);
-        }
-        bool plain = map.formula == SINGLE && map.activation == TANH && !map.has_power;
+        read_injections(map, y, at, place, ys, others);
+        bool plain = plain_tanh(map);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             if (plain)
@@ -120,7 +131,37 @@ struct Apply {
     }
 };
 
-// q <- D (W' q + v), all planes; v may be missing.
+// slopes <- those of the map, all planes; out, where it is wanted, <- the image before any normalisation.
+struct Linearise {
+    Map map;
+    const float* y;
+    float* slopes;
+    float* out;
+    __device__ bool measured() const { return false; }
+    __device__ Distance* parts() const { return 0; }
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap&) const {
+        u64 at = (u64)place.pixel * shape.outputs + place.channel;
+        float ys[4], others[4] = {}, image[4], du[4], dw[4] = {};
+        read_injections(map, y, at, place, ys, others);
+        bool plain = plain_tanh(map);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            if (plain) {
+                float s = tanhf(map.inner ? sums[0][i] + ys[i] : sums[0][i]);
+                du[i] = (1.0f - s) * (1.0f + s);
+                image[i] = map.inner ? s + map.shift : s + (ys[i] + map.shift);
+            } else {
+                image[i] = any_slopes_of(map, sums[0][i], sums[1][i], ys[i], others[i], du[i], dw[i]);
+            }
+        }
+        float* to = slopes + place.sample * (u64)map.planes * map.len + at;
+        write_four(du, to, place);
+        if (map.planes == 2) write_four(dw, to + map.len, place);
+        if (out) write_four(image, out + place.sample * map.len + at, place);
+    }
+};
+
+// q <- D (W' q + v), all planes. Without slopes: one plane, W' q + v.
 struct Pull {
     u32 planes, unused;
     const float* v;
@@ -136,8 +177,8 @@ struct Pull {
         read_four(vs, v + place.sample * len + at, place);
         for (u32 plane = 0; plane < planes; plane++) {
             u64 state = (place.sample * (u64)planes + plane) * len + at;
-            read_four(d, slopes + state, place);
-            for (u32 i = 0; i < 4; i++) q[i] = d[i] * (sums[0][i] + vs[i]);
+            if (slopes) read_four(d, slopes + state, place);
+            for (u32 i = 0; i < 4; i++) q[i] = (slopes ? d[i] : 1.0f) * (sums[0][i] + vs[i]);
             write_four(q, out + state, place);
             if (!distances) continue;
             read_four(before, argument + state, place);
@@ -312,6 +353,11 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     apply_convolution_##tiles(Convolution shape, const float* images, const float* packed, const __grid_constant__ Apply apply, \
                               const u32* active) {                                                                               \
         convolution<tiles>(shape, images, packed, apply, active);                                                                \
+    }                                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                     \
+    linearise_convolution_##tiles(Convolution shape, const float* images, const float* packed,                                   \
+                                  const __grid_constant__ Linearise linearise, const u32* active) {                              \
+        convolution<tiles>(shape, images, packed, linearise, active);                                                            \
     }                                                                                                                            \
     extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                     \
     pull_convolution_##tiles(Convolution shape, const float* images, const float* packed, Pull pull, const u32* active) {        \

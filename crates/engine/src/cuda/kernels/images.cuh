@@ -2,13 +2,16 @@
 #pragma once
 #include "common.cuh"
 
+__device__ inline int wrapped(int x, int len) {
+    if (x < 0 || x >= len) x %= len;
+    return x < 0 ? x + len : x;
+}
+
 // Brings a pixel that may lie outside to where its value is; false if that is zero.
 __device__ inline bool inside(int& row, int& column, u32 height, u32 width, u32 circular) {
     if (!circular) return row >= 0 && column >= 0 && row < (int)height && column < (int)width;
-    while (row < 0) row += height;
-    while (row >= (int)height) row -= height;
-    while (column < 0) column += width;
-    while (column >= (int)width) column -= width;
+    row = wrapped(row, height);
+    column = wrapped(column, width);
     return true;
 }
 

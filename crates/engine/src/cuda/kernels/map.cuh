@@ -85,3 +85,38 @@ __device__ inline float image_of(const Map& map, float u, float w, float y, floa
         default: return powf((u + y + map.e) / (w + other + map.e), map.p);
     }
 }
+
+// The same, with the slopes df/du and df/dw. For gains: the slopes of h, u <- h(u), w <- h(w), and nothing of use is returned.
+__device__ inline float slopes_of(const Map& map, float& u, float& w, float y, float other, float& du, float& dw) {
+    dw = 0.0f;
+    switch (map.formula) {
+        case SINGLE: return map.inner ? activate(map, u + y, du) + map.shift : activate(map, u, du) + (y + map.shift);
+        case SPLIT_SIGN: {
+            float f = activate(map, u, du) - activate(map, w, dw) + (y + map.shift);
+            dw = -dw;
+            return f;
+        }
+        case GAINS:
+            u = activate(map, u, du);
+            w = activate(map, w, dw);
+            return 0.0f;
+        case DIVISIVE: {
+            float b = map.q + w, r = u / b, steep, f = activate(map, r, steep) + (y + map.shift);
+            du = steep / b;
+            dw = -(steep / b) * r;
+            return f;
+        }
+        case RATIONAL: {
+            float b = map.q + w, r = 1.0f / (u + b);
+            du = b * r * r;
+            dw = -u * r * r;
+            return u * r + (y + map.shift);
+        }
+        default: {
+            float a = u + y + map.e, b = w + other + map.e, f = powf(a / b, map.p);
+            du = map.p * f / a;
+            dw = -map.p * f / b;
+            return f;
+        }
+    }
+}

@@ -23,14 +23,14 @@ conclude_step(Stopping stopping, u32 iteration, Samples samples, const float* ar
     if (threadIdx.x == 0) conclude(stopping, iteration, samples, sample, d);
 }
 
-// The distances of parts of long states. Blocks are parts of a sample, samples.
+// The distances of parts of long states. Blocks are samples, parts.
 extern "C" __global__ void __launch_bounds__(THREADS)
 measure_parts(u32 measure, const u32* active, const float* argument, const float* image, u64 len, u64 part, Distance* parts) {
-    u32 sample = blockIdx.y;
+    u32 sample = blockIdx.x;
     if (active[sample] != 1) return;
-    u64 first = blockIdx.x * part, at = sample * len + first;
+    u64 first = blockIdx.y * part, at = sample * len + first;
     Distance d = distance_of(measure, argument + at, image + at, min(part, len - first));
-    if (threadIdx.x == 0) parts[(u64)sample * gridDim.x + blockIdx.x] = d;
+    if (threadIdx.x == 0) parts[(u64)sample * gridDim.y + blockIdx.y] = d;
 }
 
 // As `conclude_step`, from the distances of `count` parts of each sample. A warp for each sample.
@@ -38,7 +38,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 conclude_parts(Stopping stopping, u32 iteration, Samples samples, u32 batch, const Distance* parts, u32 count) {
     u32 sample = first_entry() / 32;
     if (sample >= batch || samples.active[sample] != 1) return;
-    Distance d = joined_parts(parts + (u64)sample * count, count);
+    Distance d = no_distance();
+    for (u32 i = threadIdx.x % 32; i < count; i += 32) d = joined(d, parts[(u64)sample * count + i]);
+    d = joined_lanes(d);
     if (threadIdx.x % 32 == 0) conclude(stopping, iteration, samples, sample, d);
 }
 

@@ -98,10 +98,8 @@ __device__ inline Distance joined(const Distance& a, const Distance& b) {
     return {a.difference + b.difference, a.size + b.size, b.high > a.high ? b.high : a.high, b.low < a.low ? b.low : a.low};
 }
 
-// The distance of a sample from parts, by one warp: for all lanes.
-__device__ inline Distance joined_parts(const Distance* parts, u32 count) {
-    Distance d = no_distance();
-    for (u32 i = threadIdx.x % 32; i < count; i += 32) d = joined(d, parts[i]);
+// The distance of what the lanes of a warp have together: for all of them.
+__device__ inline Distance joined_lanes(Distance d) {
     for (u32 off = 16; off > 0; off /= 2) {
         Distance other = {__shfl_xor_sync(~0u, d.difference, off), __shfl_xor_sync(~0u, d.size, off), __shfl_xor_sync(~0u, d.high, off),
                           __shfl_xor_sync(~0u, d.low, off)};
