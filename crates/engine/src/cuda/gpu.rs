@@ -194,8 +194,11 @@ impl Gpu {
         self.bind()?;
         let loaded = load_module(module)?;
         use sys::CUfunction_attribute as Attribute;
-        let mut wanted =
-            vec![(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, block.shared as i32)];
+        let mut wanted = vec![
+            (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, block.shared as i32),
+            // As much of the first cache as there is, so that as many blocks fit as can.
+            (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
+        ];
         if cluster > PORTABLE_CLUSTER {
             wanted.push((Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
         }

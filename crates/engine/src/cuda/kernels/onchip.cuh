@@ -7,7 +7,7 @@
 //     u <- u + Whi f16(z_new - z_old)          (one pass of the tensor cores per iteration, no device memory at all)
 //
 // f16 keeps 11 bits of a change, so what an iteration adds to the error of u shrinks with the changes. `err` counts 2^-11 of every
-// change since the last exact sum. A sample has converged when its residual AND err together are within the tolerance. Where err alone
+// change since the last exact sum, and the rounding of that one. A sample has converged when its residual AND err together are within the tolerance. Where err alone
 // takes up half of it, the sum is computed afresh ("refresh") as soon as the residual comes near err: the state is written out, read
 // back as z = hi + lo 2^-11 (W likewise), three passes, f32 accurate. A refresh is an ordinary application and counts as one. The first
 // application is exact as well: of a constant start W z is a sum of weights, computed when they are packed. So a solve to 1e-3 needs no
@@ -508,7 +508,7 @@ template <class S, int KIND> struct OnchipConv {
         difference = sqrt_exact(sums.x);
         bound = size = sqrt_exact(sums.y);
         exact = true;
-        err = 0.0f;
+        err = FLT_EPSILON * size;  // what "exact" means
         // A given start may be much nearer to its image than it could be told: again, with changes that fill their f16s.
         float fitting = scale_for(difference * per_number);
         if (starting && fitting > 64.0f * next) { change_scale = fitting; continue; }
