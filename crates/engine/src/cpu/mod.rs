@@ -49,7 +49,7 @@ pub use parametrise::CpuWeights;
 pub use peaks::Peaks;
 pub use plan::CpuPlan;
 pub(crate) use plan::check_solver;
-pub(crate) use prox::check_splitting;
+pub(crate) use prox::{check_splitting, leaves_zero};
 pub use simd::SimdReal;
 pub use step::{FixedPointStep, InPlace};
 

@@ -6,7 +6,7 @@
 use crate::cpu::activation::{Scalar, Sigmoid, Softplus, Tanh, activate_plain};
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
 use crate::map::Formula;
-use crate::{Activation, EngineError, Map, Result};
+use crate::{Activation, EngineError, Injection, Map, Result};
 
 /// Newton steps for smooth activations. From the start below, 12 steps reach rounding level for every step `t` in
 /// `[1/64, 64]` (tested); outside that range `check_splitting` refuses.
@@ -30,6 +30,20 @@ pub(crate) fn check_splitting(map: &Map, step: f64) -> Result<()> {
         return refuse(format!("the step must lie in [1/64, 64], it is {step}"));
     }
     Ok(())
+}
+
+/// Whether a splitting's state that is zero stands for the answer zero and the proximal step leaves it there.
+pub(crate) fn leaves_zero(map: &Map) -> bool {
+    let is_fixed = match map.activation {
+        Activation::HardTanh { lo, hi } => lo <= 0.0 && 0.0 <= hi,
+        Activation::Softplus { .. } | Activation::Sigmoid => false,
+        Activation::Relu
+        | Activation::LeakyRelu { .. }
+        | Activation::Identity
+        | Activation::Softsign
+        | Activation::Tanh => true,
+    };
+    is_fixed && map.injection == Injection::Inner && map.shift == 0.0
 }
 
 /// `row <- prox_t(row)`.

@@ -12,6 +12,7 @@ use super::kernel::{Argument, Passed, launch};
 use super::plan::{Operators, Work};
 use super::resolvent::{Resolvent, Wave};
 use super::solve::{Distance, LOOK, Problem, SampleMemory};
+use crate::cpu::leaves_zero;
 use crate::{Activation, Extent, Injection, Map, Measure, Result, Start, Stopping};
 
 /// The lengths of lines that are transformed in a thread's registers, with the kernels: rows, rows back, columns, columns back.
@@ -228,20 +229,6 @@ fn combination(map: &Map, inner: f64, outer: f64) -> (f32, f32) {
     (factor as f32, (outer * map.shift) as f32)
 }
 
-/// Whether a state that is zero stands for the answer zero and the proximal step leaves it there.
-fn leaves_zero(map: &Map) -> bool {
-    let is_fixed = match map.activation {
-        Activation::HardTanh { lo, hi } => lo <= 0.0 && 0.0 <= hi,
-        Activation::Softplus { .. } | Activation::Sigmoid => false,
-        Activation::Relu
-        | Activation::LeakyRelu { .. }
-        | Activation::Identity
-        | Activation::Softsign
-        | Activation::Tanh => true,
-    };
-    is_fixed && map.injection == Injection::Inner && map.shift == 0.0
-}
-
 /// What to work on: all samples, or those that are flagged.
 type Flags<'a> = Option<&'a Memory<u32>>;
 
@@ -445,7 +432,7 @@ impl Iteration<'_> {
             let (grid, count, n) = (Grid::threads(batch), blocks as u32, batch as u32);
             let (parts, flows) = (&waves.parts, changes.then_some(&waves.flows));
             let len = self.operators.len();
-            launch!(gpu, "conclude_splitting", grid, &rule, iteration, &table, parts, count, n, flows, len)?;
+            launch!(gpu, "conclude_waves", grid, &rule, iteration, &table, parts, count, n, flows, len)?;
             if together {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, n)?;
             }

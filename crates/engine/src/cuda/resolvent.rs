@@ -76,7 +76,7 @@ pub(super) struct Resolvent {
     images: Memory<Complex>,
 }
 
-/// `Convolution` of `resolvent.cu`.
+/// `Circular` of `resolvent.cu`.
 #[repr(C)]
 struct Weights {
     weights: u64,

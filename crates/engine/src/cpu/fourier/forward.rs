@@ -19,10 +19,10 @@ use super::sweep::{Pointwise, sweep};
 use crate::cpu::conv::{Accuracy, Grade};
 use crate::cpu::distance::{Distance, Squares, distance_row};
 use crate::cpu::isa::{Isa, Vectorised};
-use crate::cpu::prox::prox_row;
+use crate::cpu::prox::{leaves_zero, prox_row};
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::{FixedPointStep, InPlace, copy_states};
-use crate::{Activation, Injection, Map, Measure, Start};
+use crate::{Injection, Map, Measure, Start};
 
 /// One Peaceman-Rachford step for a block of images.
 pub(crate) struct Forward<'a, T: SimdReal> {
@@ -47,20 +47,6 @@ impl<T: SimdReal> Problem<'_, T> {
     fn combination(&self, inner: f64, outer: f64) -> (T, T) {
         let factor = if self.map.injection == Injection::Inner { inner } else { outer };
         (T::from_f64(factor), T::from_f64(outer * self.map.shift))
-    }
-
-    /// Whether a state that is zero stands for the answer zero and the proximal step leaves it there.
-    fn leaves_zero(&self) -> bool {
-        let is_fixed = match self.map.activation {
-            Activation::HardTanh { lo, hi } => lo <= 0.0 && 0.0 <= hi,
-            Activation::Softplus { .. } | Activation::Sigmoid => false,
-            Activation::Relu
-            | Activation::LeakyRelu { .. }
-            | Activation::Identity
-            | Activation::Softsign
-            | Activation::Tanh => true,
-        };
-        is_fixed && self.map.injection == Injection::Inner && self.map.shift == 0.0
     }
 
     /// `u = 2 prox_t(g) - g`.
@@ -95,7 +81,7 @@ impl<'a, T: SimdReal> Forward<'a, T> {
     /// Computes the constants, as accurately as the answers have to be, and writes the states to start from; `z` are the
     /// answers of the block, if they are the start. A step from zero need not be made where it is known to give the constant.
     pub(crate) fn start(&mut self, accuracy: Accuracy, start: Start, z: &[T], states: &mut [T]) {
-        if matches!(start, Start::Constant(0.0)) && self.problem.leaves_zero() {
+        if matches!(start, Start::Constant(0.0)) && leaves_zero(self.problem.map) {
             return self.constants::<true>(accuracy, states);
         }
         self.constants::<false>(accuracy, states);

@@ -243,18 +243,18 @@ __device__ inline void rows_in(const Plane& plane, const Row& row, float (&re)[N
 }
 
 // How many rows each block has of its sample.
-struct Part {
+struct RowShare {
     u64 sample;
     u32 first, items, pairs;
 };
-__device__ inline Part part_of(const Plane& plane, u32 rows_each) {
+__device__ inline RowShare rows_of_block(const Plane& plane, u32 rows_each) {
     u32 blocks = (plane.height + rows_each - 1) / rows_each, first = blockIdx.x % blocks * rows_each, pairs = plane.padded / 2;
     return {blockIdx.x / blocks, first, (min(first + rows_each, plane.height) - first) * pairs, pairs};
 }
 
 template <u32 N>
 __device__ void rows_forward(const Plane& plane, u32 rows_each, const float* images, Wave* rows, const u32* active) {
-    Part part = part_of(plane, rows_each);
+    RowShare part = rows_of_block(plane, rows_each);
     if (active && active[part.sample] != 1) return;
     for (u32 item = threadIdx.x; item < part.items; item += THREADS) {
         Row row = row_of(plane, part.sample, part.first + item / part.pairs, item % part.pairs);
@@ -271,7 +271,7 @@ __device__ void rows_forward(const Plane& plane, u32 rows_each, const float* ima
 
 template <u32 N>
 __device__ void rows_backward(const Plane& plane, u32 rows_each, Wave* rows, float* images, const u32* active) {
-    Part part = part_of(plane, rows_each);
+    RowShare part = rows_of_block(plane, rows_each);
     if (active && active[part.sample] != 1) return;
     for (u32 item = threadIdx.x; item < part.items; item += THREADS) {
         Row row = row_of(plane, part.sample, part.first + item / part.pairs, item % part.pairs);
@@ -283,9 +283,9 @@ __device__ void rows_backward(const Plane& plane, u32 rows_each, Wave* rows, flo
 }
 
 // How far the entries of a part went.
-struct Gap {
+struct Path {
     double difference, size, high, low;
-    __device__ Gap() : difference(0.0), size(0.0), high(-INFINITY), low(INFINITY) {}
+    __device__ Path() : difference(0.0), size(0.0), high(-INFINITY), low(INFINITY) {}
     __device__ void add(u32 measure, float from, float to) {
         double gap = (double)to - (double)from;
         size = fma((double)to, (double)to, size);
@@ -327,11 +327,11 @@ __device__ inline float reflected(const Map& map, const Reflection& by, float d,
 template <u32 N, u32 KIND>
 __device__ void rows_step(const Plane& plane, u32 rows_each, const Map& map, const Reflection& by, u32 measure, const Waters& rows, const float* k,
                           const float* slopes, float* g, Distance* parts, const Flow* flows, const u32* active) {
-    Part part = part_of(plane, rows_each);
+    RowShare part = rows_of_block(plane, rows_each);
     if (active[part.sample] != 1) return;
     Flow flow = flows ? flows[part.sample] : Flow{1, 1, 1.0f, 1.0f, 0.0};
     float back = 1.0f / flow.scale_back;
-    Gap gap;
+    Path path;
     for (u32 item = threadIdx.x; item < part.items; item += THREADS) {
         Row row = row_of(plane, part.sample, part.first + item / part.pairs, item % part.pairs);
         float re[N], im[N];
@@ -353,8 +353,8 @@ __device__ void rows_step(const Plane& plane, u32 rows_each, const Map& map, con
                 u32 x = begin + i;
                 Wave next = {fmaf(re[x], back, from[i].re), fmaf(im[x], back, from[i].im)};
                 *(Wave*)(g + row.pixels + (u64)x * plane.channels) = next;
-                gap.add(measure, old[i].re, next.re);
-                gap.add(measure, old[i].im, next.im);
+                path.add(measure, old[i].re, next.re);
+                path.add(measure, old[i].im, next.im);
                 // Differences of reflections that are rounded themselves: what is sent adds up to u without drift.
                 re[x] = reflected<KIND>(map, by, d[i].re, next.re) * flow.scale_next;
                 im[x] = reflected<KIND>(map, by, d[i].im, next.im) * flow.scale_next;
@@ -366,7 +366,7 @@ __device__ void rows_step(const Plane& plane, u32 rows_each, const Map& map, con
         }
         rows_out<N>(plane, row, re, im, rows, flow.whole_next);
     }
-    gap.write(measure, parts + blockIdx.x);
+    path.write(measure, parts + blockIdx.x);
 }
 
 // ---- columns ----------------------------------------------------------------------------------------------------------
@@ -606,15 +606,15 @@ fourier_advance(Map map, Reflection by, u32 measure, u32 blocks, float* u, const
                 const u32* active) {
     u64 sample = blockIdx.x / blocks;
     if (active[sample] != 1) return;
-    Gap gap;
+    Path path;
     for (u64 i = (u64)(blockIdx.x % blocks) * THREADS + threadIdx.x; i < map.len; i += (u64)blocks * THREADS) {
         u64 at = sample * map.len + i;
         float next = u[at] + k[at];
-        gap.add(measure, g[at], next);
+        path.add(measure, g[at], next);
         g[at] = next;
         u[at] = reflected_any(map, by, slopes, at, next);
     }
-    gap.write(measure, parts + blockIdx.x);
+    path.write(measure, parts + blockIdx.x);
 }
 
 // z = prox(g) + a y + b, or, with slopes, the adjoint's g = p / (d + t (1 - d)).
@@ -625,7 +625,7 @@ fourier_answer(Map map, float t, const float* slopes, const float* g, float a, c
 }
 
 // The power of two that brings a change to [1/4, 1/2); 1 where there is no such.
-__device__ inline float scale_of(double size) {
+__device__ inline float change_scale(double size) {
     if (!(size > 1e-30 && size < 1e30)) return 1.0f;
     return (float)exp2(-2.0 - floor(log2(size)));
 }
@@ -638,7 +638,7 @@ __device__ inline float scale_of(double size) {
 // How the next waves are sent, after a change of `gap` that brought `error` with it; `wanted`: the answer waits for all of u.
 __device__ inline Flow next_flow(const Flow& flow, double gap, double error, bool wanted, u64 len) {
     bool whole = wanted || gap < 4.0 * error;
-    return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : scale_of(gap / sqrt((double)len)), error};
+    return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(gap / sqrt((double)len)), error};
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) begin_flows(Flow* flows, u32 batch) {
@@ -649,7 +649,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) begin_flows(Flow* flows, u
 // Ends the samples that are to end, by the parts of their distances. A thread per sample. With flows (the measure is the relative
 // one then), a sample that rounding may have come too close to goes on until all of its u was sent.
 extern "C" __global__ void __launch_bounds__(THREADS)
-conclude_splitting(Stopping stopping, u32 iteration, Samples samples, const Distance* parts, u32 count, u32 batch, Flow* flows, u64 len) {
+conclude_waves(Stopping stopping, u32 iteration, Samples samples, const Distance* parts, u32 count, u32 batch, Flow* flows, u64 len) {
     u32 sample = blockIdx.x * THREADS + threadIdx.x;
     if (sample >= batch || samples.active[sample] != 1) return;
     Distance d = {0.0, 0.0, -INFINITY, INFINITY};

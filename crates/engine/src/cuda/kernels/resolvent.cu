@@ -22,7 +22,7 @@ struct __align__(8) ComplexF {
     float re, im;
 };
 
-struct Convolution {
+struct Circular {
     // [out][in][tap]
     const float* weights;
     // exp(2 pi i j / n) for the height and for the width.
@@ -42,7 +42,7 @@ struct Reflections {
     u32 padded, unused;
 };
 
-__device__ inline Complex phase_of(const Convolution& w, u32 frequency, u32 tap) {
+__device__ inline Complex phase_of(const Circular& w, u32 frequency, u32 tap) {
     u32 ky = frequency % w.height, kx = frequency / w.height, centre = w.side / 2;
     // The taps around the centre, brought between 0 and the size: phases have that period.
     u64 below = (u64)(tap / w.side) + (u64)centre * (w.height - 1), right = (u64)(tap % w.side) + (u64)centre * (w.width - 1);
@@ -50,7 +50,7 @@ __device__ inline Complex phase_of(const Convolution& w, u32 frequency, u32 tap)
 }
 
 // (1 + t) I - t W^, from a sum over the taps.
-__device__ inline Complex shifted(const Convolution& w, u32 out, u32 in, Complex symbol) {
+__device__ inline Complex shifted(const Circular& w, u32 out, u32 in, Complex symbol) {
     return {(out == in ? 1.0 + w.step : 0.0) - w.step * symbol.re, -w.step * symbol.im};
 }
 
@@ -65,7 +65,7 @@ __device__ inline bool is_probe(Complex x, u32 k) {
 }
 
 // Entry (out, in) of an inverse; those beyond the units are zero.
-__device__ inline void put(const Reflections& to, const Convolution& w, u32 frequency, u32 out, u32 in, Complex r) {
+__device__ inline void put(const Reflections& to, const Circular& w, u32 frequency, u32 out, u32 in, Complex r) {
     if (to.plain) {
         if (out < w.units && in < w.units) to.plain[(u64)out * w.units + in] = (float)r.re;
         return;
@@ -81,7 +81,7 @@ __device__ inline void put(const Reflections& to, const Convolution& w, u32 freq
 
 // y = A x for a matrix that lies in tiles: this thread has the entries (16 i + its row, 16 j + its column). y is x's twin in shared memory.
 template <u32 T>
-__device__ void image_of(const Complex (&a)[T][T], const Complex* x, Complex* y) {
+__device__ void tiled_image(const Complex (&a)[T][T], const Complex* x, Complex* y) {
     __shared__ Complex parts[16 * T][16];
     u32 row = threadIdx.x / 16, column = threadIdx.x % 16;
 #pragma unroll
@@ -102,7 +102,7 @@ __device__ void image_of(const Complex (&a)[T][T], const Complex* x, Complex* y)
 
 // One block per frequency, up to 16 T units; the matrix lies in the threads' registers.
 template <u32 T>
-__device__ void invert_in_tiles(const Convolution& w, const Reflections& to) {
+__device__ void invert_in_tiles(const Circular& w, const Reflections& to) {
     __shared__ Complex columns[2][16 * T], rows[2][16 * T], probe[16 * T], image[16 * T];
     u32 row = threadIdx.x / 16, column = threadIdx.x % 16, n = w.units, frequency = blockIdx.x;
     Complex a[T][T];
@@ -128,7 +128,7 @@ __device__ void invert_in_tiles(const Convolution& w, const Reflections& to) {
         for (u32 j = 0; j < T; j++) a[i][j] = shifted(w, 16 * i + row, 16 * j + column, a[i][j]);
     if (threadIdx.x < 16 * T) probe[threadIdx.x] = threadIdx.x < n ? probe_of(threadIdx.x) : Complex{0.0, 0.0};
     __syncthreads();
-    image_of<T>(a, probe, image);
+    tiled_image<T>(a, probe, image);
     for (u32 k = 0; k < n; k++) {
         // The pivot's row and column, for all.
         Complex* of_row = rows[k % 2];
@@ -153,7 +153,7 @@ __device__ void invert_in_tiles(const Convolution& w, const Reflections& to) {
             }
         }
     }
-    image_of<T>(a, image, probe);
+    tiled_image<T>(a, image, probe);
     if (threadIdx.x < n && !is_probe(probe[threadIdx.x], threadIdx.x)) to.bad[0] = 1;
 #pragma unroll
     for (u32 i = 0; i < T; i++)
@@ -161,14 +161,14 @@ __device__ void invert_in_tiles(const Convolution& w, const Reflections& to) {
         for (u32 j = 0; j < T; j++) put(to, w, frequency, 16 * i + row, 16 * j + column, a[i][j]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) resolvents_16(Convolution w, Reflections to) { invert_in_tiles<1>(w, to); }
-extern "C" __global__ void __launch_bounds__(THREADS) resolvents_32(Convolution w, Reflections to) { invert_in_tiles<2>(w, to); }
-extern "C" __global__ void __launch_bounds__(THREADS) resolvents_48(Convolution w, Reflections to) { invert_in_tiles<3>(w, to); }
-extern "C" __global__ void __launch_bounds__(THREADS) resolvents_64(Convolution w, Reflections to) { invert_in_tiles<4>(w, to); }
-extern "C" __global__ void __launch_bounds__(THREADS) resolvents_96(Convolution w, Reflections to) { invert_in_tiles<6>(w, to); }
+extern "C" __global__ void __launch_bounds__(THREADS) resolvents_16(Circular w, Reflections to) { invert_in_tiles<1>(w, to); }
+extern "C" __global__ void __launch_bounds__(THREADS) resolvents_32(Circular w, Reflections to) { invert_in_tiles<2>(w, to); }
+extern "C" __global__ void __launch_bounds__(THREADS) resolvents_48(Circular w, Reflections to) { invert_in_tiles<3>(w, to); }
+extern "C" __global__ void __launch_bounds__(THREADS) resolvents_64(Circular w, Reflections to) { invert_in_tiles<4>(w, to); }
+extern "C" __global__ void __launch_bounds__(THREADS) resolvents_96(Circular w, Reflections to) { invert_in_tiles<6>(w, to); }
 
 // Larger matrices, one pivot per launch, from one memory to another: [frequency][out][in].
-extern "C" __global__ void __launch_bounds__(THREADS) shifted_symbols(Convolution w, Complex* matrices, u64 len) {
+extern "C" __global__ void __launch_bounds__(THREADS) shifted_symbols(Circular w, Complex* matrices, u64 len) {
     u32 n = w.units, taps = w.side * w.side;
     for (u64 at = first_entry(); at < len; at += entry_step()) {
         u32 in = at % n, out = at / n % n, frequency = at / n / n;
@@ -204,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) probe_matrices(u32 n, cons
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) put_resolvents(Convolution w, const Complex* matrices, Reflections to, u64 len) {
+extern "C" __global__ void __launch_bounds__(THREADS) put_resolvents(Circular w, const Complex* matrices, Reflections to, u64 len) {
     u32 n = w.units, side = to.plain ? n : to.padded;
     for (u64 at = first_entry(); at < len; at += entry_step()) {
         u32 in = at % side, out = at / side % side;
