@@ -234,6 +234,10 @@ impl<D: Equilibria> Equilibria for Checking<D> {
             &self, plan: &mut D::Plan, batch: usize, z: &D::Array, y: &D::Array, g: &D::Array, gz: Option<&mut D::Array>,
             gy: &mut D::Array, gw: &mut [D::Array],
         ) -> Result<()>;
+        call: fn implicit_gradient(
+            &self, plan: &mut D::Plan, batch: usize, z: &D::Array, y: &D::Array, v: &D::Array, solver: &Solver,
+            stopping: &Stopping, g: &mut D::Array, reports: &mut D::Reports, gy: &mut D::Array, gw: &mut [D::Array],
+        ) -> Result<()>;
     }
 }
 

@@ -238,10 +238,11 @@ fn peaks(args: &Args) -> Result<serde_json::Value, Failure> {
 }
 
 fn core(args: &Args, case: &Case) -> Result<Core, Failure> {
-    if args.image_model() == "explicit-tanh" {
-        return Ok(Core::ExplicitTanh);
-    }
     let layout = if case.pool.is_some() { Layout::Conv } else { Layout::Dense };
+    if !Architecture::NAMES.contains(&args.image_model()) {
+        // Models without a fixed point, or an error that lists all.
+        return Core::named(args.image_model(), layout).map_err(Failure::usage);
+    }
     let architecture = Architecture::named(args.image_model(), layout).map_err(Failure::usage)?;
     let solver: Solver = match args.solver {
         Some(Method::Picard) => Picard.into(),

@@ -292,6 +292,46 @@ impl Equilibria for Cuda {
         gy: &mut Memory<f32>,
         gw: &mut [Memory<f32>],
     ) -> Result<()> {
+        self.pull(plan, batch, (z, y), false, g, gz, gy, gw)
+    }
+
+    fn implicit_gradient(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        z: &Memory<f32>,
+        y: &Memory<f32>,
+        v: &Memory<f32>,
+        solver: &Solver,
+        stopping: &Stopping,
+        g: &mut Memory<f32>,
+        reports: &mut CudaReports,
+        gy: &mut Memory<f32>,
+        gw: &mut [Memory<f32>],
+    ) -> Result<()> {
+        self.adjoint(plan, batch, z, y, v, solver, stopping, g, reports)?;
+        // Dense solves on chip have no derivative in memory, and scratch memory may have lost what gains need.
+        let dense_on_chip =
+            matches!(plan.operators.onchip(batch, solver, stopping), Some((Onchip::Dense(_), _)));
+        let linearised = !dense_on_chip && !plan.operators.has_gains();
+        self.pull(plan, batch, (z, y), linearised, g, None, gy, gw)
+    }
+}
+
+impl Cuda {
+    /// Pulls `g` back through one application at `(z, y)`, where the derivative may be at hand already.
+    #[allow(clippy::too_many_arguments)] // as `Equilibria::pullback`
+    fn pull(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        (z, y): (&Memory<f32>, &Memory<f32>),
+        linearised: bool,
+        g: &Memory<f32>,
+        gz: Option<&mut Memory<f32>>,
+        gy: &mut Memory<f32>,
+        gw: &mut [Memory<f32>],
+    ) -> Result<()> {
         let sizes = check_call(plan, batch)?;
         check_len("z", z.len(), sizes.states)?;
         check_len("y", y.len(), sizes.injections)?;
@@ -312,7 +352,9 @@ impl Equilibria for Cuda {
         for (index, array) in gw.iter().enumerate() {
             check_len("a weight gradient", array.len(), map.weight_len(index))?;
         }
-        operators.linearise(batch, z, y, work)?;
+        if !linearised {
+            operators.linearise(batch, z, y, work)?;
+        }
         let Work { u, gained, g: gradient, q, linearisation, .. } = work;
         let (len, planes, units) = (operators.len(), operators.planes(), map.operator.units());
         q.reserve(batch * planes * len)?;

@@ -99,4 +99,25 @@ pub trait Equilibria: Device {
         gy: &mut Self::Array,
         gw: &mut [Self::Array],
     ) -> Result<()>;
+
+    /// [`Equilibria::adjoint`], then [`Equilibria::pullback`] of its `g` without `gz`: what a training does at each fixed point. A
+    /// device may compute once what both need.
+    #[allow(clippy::too_many_arguments)]
+    fn implicit_gradient(
+        &self,
+        plan: &mut Self::Plan,
+        batch: usize,
+        z: &Self::Array,
+        y: &Self::Array,
+        v: &Self::Array,
+        solver: &Solver,
+        stopping: &Stopping,
+        g: &mut Self::Array,
+        reports: &mut Self::Reports,
+        gy: &mut Self::Array,
+        gw: &mut [Self::Array],
+    ) -> Result<()> {
+        self.adjoint(plan, batch, z, y, v, solver, stopping, g, reports)?;
+        self.pullback(plan, batch, z, y, g, None, gy, gw)
+    }
 }

@@ -361,10 +361,11 @@ impl<D: Network> Equilibrium<D> {
         let gw = &mut weights.gradients[..];
         let states = batch * map.operator().state_len();
         if let Some((solver, stopping)) = adjoint {
-            device.adjoint(plan, batch, z, y, v, &solver, &stopping, g, adjoint_reports)?;
+            let reports = adjoint_reports;
+            device.implicit_gradient(plan, batch, z, y, v, &solver, &stopping, g, reports, gy, gw)?;
         }
         match self.adjoint {
-            Adjoint::Implicit { .. } => device.pullback(plan, batch, z, y, g, None, gy, gw)?,
+            Adjoint::Implicit { .. } => {}
             Adjoint::Phantom { steps } => {
                 device.copy(states, v, g)?;
                 for _ in 1..steps {
