@@ -860,7 +860,7 @@ fn at_once_as_one_after_the_other<D: Equilibria>(
 ) -> Result<()> {
     let (map, batch) = (&problem.map, problem.batch);
     let mut plan = planned(device, problem);
-    let states = batch * map.operator.state_len();
+    let states = batch * map.operator().state_len();
     let (mut g, mut gy) = (device.zeros(states)?, device.zeros(problem.y.len())?);
     let mut reports = device.reports(batch)?;
     let mut gw: Vec<_> =

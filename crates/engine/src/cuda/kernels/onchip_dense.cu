@@ -4,7 +4,8 @@
 // Count, 87 units, batch 256: 2*87*87*256 = 3.9 MFLOP per iteration, nothing for the chip; bytes once per solve: y and z, 178 kB, and W
 // (30 kB) once per block out of L2. So the time is the latency of an iteration: 24 broadcast loads of 16 bytes, four chains of 24
 // multiply-adds, the activation, one barrier. The sums for the residual (a butterfly over the warp) are taken while the NEXT product runs:
-// the decision comes one product late, and the answer is the one it is about.
+// the decision comes one product late, and the answer is the one it is about. They are f32 while these can tell that a sample goes on
+// in any case; where not, the sums that decide are taken in f64.
 #include "map.cuh"
 #include "solve.cuh"
 
@@ -25,7 +26,8 @@ struct DenseSolve {
 };
 
 // Sum over a warp, for all lanes.
-__device__ inline double butterfly_sum(double x) {
+template <class T> __device__ inline T butterfly_sum(T x) {
+#pragma unroll
     for (u32 off = 16; off > 0; off /= 2) x += __shfl_xor_sync(0xffffffffu, x, off);
     return x;
 }
@@ -65,17 +67,45 @@ template <u32 WIDTH> __device__ inline float row_product(const float (&row)[WIDT
     return (s0 + s1) + (s2 + s3);
 }
 
-// Whether a sample is certainly far from every end: then nothing has to be computed exactly. (A best residual matters below the
-// level of rounding only.)
-__device__ inline bool is_far(double difference, double size, double limit) {
-    float length = 1e-5f + sqrtf((float)size);
-    return difference > limit * ((double)length * length);
+// The sums over the block.
+template <u32 WARPS, class T> __device__ inline void sum_slots(const T (&slots)[WARPS][2], T& difference, T& size) {
+    difference = size = 0;
+#pragma unroll
+    for (u32 i = 0; i < WARPS; i++) {
+        difference += slots[i][0];
+        size += slots[i][1];
+    }
+}
+
+// Whether a sample certainly goes on, `limit` being the square of the largest residual that can matter and a little more. (A best
+// residual matters below the level of rounding only.) False where a sum is NaN or does not fit.
+__device__ inline bool goes_on(float difference, float size, float limit) {
+    float length = 1e-5f + sqrtf(size);
+    return difference > limit * (length * length);
+}
+
+// How a sample stands, in f64; for all threads.
+template <u32 WARPS>
+__device__ inline bool has_ended(const Stopping& stopping, u32 k, float z, float argument, bool bad, double (&deciding)[WARPS][2],
+                                 Progress& progress, Report& report) {
+    double gap = (double)z - (double)argument, difference = butterfly_sum(gap * gap), size = butterfly_sum((double)z * (double)z);
+    if (threadIdx.x % 32 == 0) {
+        deciding[threadIdx.x / 32][0] = difference;
+        deciding[threadIdx.x / 32][1] = size;
+    }
+    __syncthreads();
+    Distance d = {0.0, 0.0, 0.0, 0.0};
+    sum_slots(deciding, d.difference, d.size);
+    __syncthreads();
+    if (bad) d.size = NAN;
+    return ended(stopping, k, d, progress, report);
 }
 
 template <u32 WIDTH, bool ADJOINT> __device__ inline void dense_solve(const Map& map, const DenseSolve& a) {
     const u32 WARPS = WIDTH / 32;
     __shared__ __align__(16) float states[2][WIDTH];
-    __shared__ double slots[2][WARPS][2];
+    __shared__ float slots[2][WARPS][2];
+    __shared__ double deciding[WARPS][2];
     u32 j = threadIdx.x, warp = j / 32;
     bool own = j < a.n;
     u64 at = (u64)blockIdx.x * a.n + j;
@@ -97,15 +127,13 @@ template <u32 WIDTH, bool ADJOINT> __device__ inline void dense_solve(const Map&
     states[1][j] = 0.0f;
     Progress progress = {INFINITY, 0, bad};
     Report report = {0, ITERATION_LIMIT, INFINITY};
-    double near = a.stopping.tolerance > ROUNDING_LEVEL ? a.stopping.tolerance : ROUNDING_LEVEL, limit = 1.03 * near * near;
-    double difference = 0.0, size = 0.0;
-    float u;
+    double near = a.stopping.tolerance > ROUNDING_LEVEL ? a.stopping.tolerance : ROUNDING_LEVEL;
+    float limit = (float)(1.03 * near * near), u, argument = 0.0f;
     __syncthreads();
     for (u32 k = 0;; k++) {
-        // Image number k + 1; meanwhile the sums of number k.
+        // Image number k + 1; meanwhile the sums of number k, which is z, of `argument`.
         u = row_product<WIDTH>(weights, states[k % 2]);
-        difference = butterfly_sum(difference);
-        size = butterfly_sum(size);
+        float gap = z - argument, difference = butterfly_sum(gap * gap), size = butterfly_sum(z * z);
         if (j % 32 == 0) {
             slots[k % 2][warp][0] = difference;
             slots[k % 2][warp][1] = size;
@@ -119,20 +147,12 @@ template <u32 WIDTH, bool ADJOINT> __device__ inline void dense_solve(const Map&
         states[(k + 1) % 2][j] = f;
         __syncthreads();
         if (k > 0) {
-            Distance d = {0.0, 0.0, 0.0, 0.0};
-#pragma unroll
-            for (u32 i = 0; i < WARPS; i++) {
-                d.difference += slots[k % 2][i][0];
-                d.size += slots[k % 2][i][1];
-            }
-            if (bad) d.size = NAN;
-            bool far = progress.best == INFINITY && k < a.stopping.max_iterations && is_far(d.difference, d.size, limit);
+            sum_slots(slots[k % 2], difference, size);
+            bool far = !bad && progress.best == INFINITY && k < a.stopping.max_iterations && goes_on(difference, size, limit);
             // The same in every thread. z is image number k, u its product.
-            if (!far && ended(a.stopping, k, d, progress, report)) break;
+            if (!far && has_ended<WARPS>(a.stopping, k, z, argument, bad, deciding, progress, report)) break;
         }
-        double gap = (double)f - (double)z;
-        difference = gap * gap;
-        size = (double)f * (double)f;
+        argument = z;
         z = f;
     }
     if (own) a.state[at] = ADJOINT ? u + drive : z;
