@@ -15,6 +15,9 @@
 struct Dim { unsigned x, y, z; };
 static Dim threadIdx, blockIdx, gridDim;
 struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(8) uint2 { unsigned x, y; };
 
 extern "C" void emu_switch(void** save, void* to);
 asm(R"(
@@ -30,7 +33,8 @@ emu_switch:
 namespace emu {
 const unsigned THREADS_MOST = 256;
 const size_t STACK = 1 << 16;
-struct Fiber { void* sp; bool done; };
+struct Gate;
+struct Fiber { void* sp; bool done; Gate* gate; unsigned long seen; };
 static Fiber fibers[THREADS_MOST];
 static char* stacks = nullptr;
 static void* main_sp;
@@ -38,6 +42,10 @@ static unsigned now;
 static void (*body)(void**);
 static void** params;
 static bool any, all, were_any, were_all;
+// Barriers: of the block (threads that have returned do not count), and of each warp.
+struct Gate { unsigned waiting; unsigned long generation; };
+static Gate block_gate, warp_gates[THREADS_MOST / 32];
+static unsigned alive;
 
 static void yield_to_main() {
     unsigned me = now;
@@ -57,28 +65,100 @@ static void run_block(unsigned threads) {
         *--top = nullptr;          // alignment: entry begins as after a call
         *--top = (void*)entry;     // where emu_switch returns to
         for (int i = 0; i < 6; i++) *--top = nullptr;
-        fibers[t] = {top, false};
+        fibers[t] = {top, false, nullptr, 0};
     }
-    for (bool left = true; left;) {
-        left = false;
-        any = false;
-        all = true;
+    alive = threads;
+    any = false;
+    all = true;
+    block_gate.waiting = 0;
+    while (alive) {
+        bool moved = false;
         for (unsigned k = 0; k < threads; k++) {
             unsigned t = reverse ? threads - 1 - k : k;
-            if (fibers[t].done) continue;
+            if (fibers[t].done || (fibers[t].gate && fibers[t].gate->generation == fibers[t].seen)) continue;
+            moved = true;
+            fibers[t].gate = nullptr;
             now = t;
             threadIdx = {t, 0, 0};
             emu_switch(&main_sp, fibers[t].sp);
-            left |= !fibers[t].done;
+            alive -= fibers[t].done;
         }
-        were_any = any;
-        were_all = all;
+        if (alive && block_gate.waiting == alive) {
+            were_any = any;
+            were_all = all;
+            any = false;
+            all = true;
+            block_gate.waiting = 0;
+            block_gate.generation++;
+        } else if (!moved) {
+            fprintf(stderr, "emu: threads wait for each other\n");
+            abort();
+        }
     }
 }
-static void barrier() {
-    unsigned t = now;
+static void wait_at(Gate& gate) {
+    fibers[now].gate = &gate;
+    fibers[now].seen = gate.generation;
     yield_to_main();
-    (void)t;
+}
+static void barrier() {
+    block_gate.waiting++;
+    wait_at(block_gate);
+}
+// Every lane of a warp brings something; `together` sees what all of them brought. Twice, since a lane may be one call ahead.
+template <class T, class F> static auto warp_call(const T& mine, F together) {
+    static T brought[2][THREADS_MOST / 32][32];
+    static unsigned calls[THREADS_MOST];
+    unsigned t = now, warp = t / 32;
+    T* all_of_them = brought[calls[t]++ & 1][warp];
+    all_of_them[t % 32] = mine;
+    Gate& gate = warp_gates[warp];
+    if (++gate.waiting == 32) {
+        gate.waiting = 0;
+        gate.generation++;
+    } else {
+        wait_at(gate);
+    }
+    return together(all_of_them, t % 32);
+}
+static float half_to_float(uint16_t h) { _Float16 x; memcpy(&x, &h, 2); return (float)x; }
+static uint16_t float_to_half(float f) { _Float16 x = (_Float16)f; uint16_t h; memcpy(&h, &x, 2); return h; }
+static unsigned bits(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
+static float from_bits(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
+static uint16_t float_to_bf(float f) { unsigned u = bits(f); return f != f ? 0x7fff : (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16); }
+static void load_tiles(unsigned* tiles, const void* row, bool turned) {
+    warp_call(row, [&](const void** rows, unsigned lane) {
+        for (unsigned m = 0; m < 4; m++) {
+            uint16_t pair[2];
+            for (unsigned h = 0; h < 2; h++) {
+                unsigned r = turned ? lane % 4 * 2 + h : lane / 4, c = turned ? lane / 4 : lane % 4 * 2 + h;
+                const char* from = (const char*)rows[m * 8 + r];
+                if ((uintptr_t)from % 16) { fprintf(stderr, "emu: a row of a tile is not aligned\n"); abort(); }
+                memcpy(&pair[h], from + 2 * c, 2);
+            }
+            memcpy(&tiles[m], pair, 4);
+        }
+        return 0;
+    });
+}
+struct Fragments { unsigned a[4], b[2]; };
+static float entry_of(unsigned pair, unsigned half, bool bf) {
+    return bf ? from_bits(pair >> (16 * half) << 16) : half_to_float((uint16_t)(pair >> (16 * half)));
+}
+static void multiply(float* sums, const unsigned* a, unsigned b0, unsigned b1, bool bf) {
+    Fragments mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    warp_call(mine, [&](Fragments* of, unsigned lane) {
+        for (unsigned k = 0; k < 4; k++) {
+            unsigned row = lane / 4, column = lane % 4 * 2 + k % 2;
+            float sum = 0.0f;
+            for (unsigned d = 0; d < 16; d++) {
+                const Fragments &x = of[row * 4 + d % 8 / 2], &y = of[column * 4 + d % 8 / 2];
+                sum += entry_of(x.a[k / 2 + d / 8 * 2], d % 2, bf) * entry_of(y.b[d / 8], d % 2, bf);
+            }
+            sums[k] += sum;
+        }
+        return 0;
+    });
 }
 template <class... P, size_t... I>
 void call_with(void (*f)(P...), void** params, std::index_sequence<I...>) { f(*(P*)params[I]...); }
@@ -90,12 +170,41 @@ void call(void (*f)(P...), void** params) { call_with(f, params, std::index_sequ
 #define __device__
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __host__
+#define __noinline__
+#define __grid_constant__
+#define __restrict__
 #define __align__(n) __attribute__((aligned(n)))
 static void __syncthreads() { emu::barrier(); }
 static int __syncthreads_or(int p) { emu::any |= p != 0; emu::barrier(); return emu::were_any; }
 static int __syncthreads_and(int p) { emu::all &= p != 0; emu::barrier(); return emu::were_all; }
 static unsigned atomicSub(unsigned* at, unsigned x) { unsigned old = *at; *at = old - x; return old; }
+static void __syncwarp() { emu::warp_call(0, [](int*, unsigned) { return 0; }); }
+template <class T> static T __shfl_xor_sync(unsigned, T x, unsigned off) {
+    return emu::warp_call(x, [&](T* all, unsigned lane) { return all[lane ^ off]; });
+}
 static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+static unsigned long long min(unsigned long long a, unsigned long long b) { return a < b ? a : b; }
+static unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+static float __uint_as_float(unsigned x) { return emu::from_bits(x); }
+static unsigned __float_as_uint(float x) { return emu::bits(x); }
+template <class T> static T __ldg(const T* p) { return *p; }
+// What kernels/mma.cuh has for the GPU.
+#define EMULATED
+static void load_tiles(unsigned (&tiles)[4], const void* row) { emu::load_tiles(tiles, row, false); }
+static void load_turned_tiles(unsigned (&tiles)[4], const void* row) { emu::load_tiles(tiles, row, true); }
+static void multiply_f16(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) { emu::multiply(sums, a, b0, b1, false); }
+static void multiply_bf16(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) { emu::multiply(sums, a, b0, b1, true); }
+static unsigned pair_f16(float x, float y) { return emu::float_to_half(x) | (unsigned)emu::float_to_half(y) << 16; }
+static float2 of_f16(unsigned pair) { return {emu::half_to_float((uint16_t)pair), emu::half_to_float((uint16_t)(pair >> 16))}; }
+static unsigned pair_bf16(float x, float y) { return emu::float_to_bf(x) | (unsigned)emu::float_to_bf(y) << 16; }
+static unsigned warp_max(unsigned x) {
+    return emu::warp_call(x, [](unsigned* all, unsigned) {
+        unsigned most = 0;
+        for (int i = 0; i < 32; i++) most = max(most, all[i]);
+        return most;
+    });
+}
 
 #include KERNELS
 

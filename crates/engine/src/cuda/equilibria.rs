@@ -165,16 +165,20 @@ impl Equilibria for Cuda {
                         launch!(self.gpu, "fill", grid, &mut work.iterates[0], states, value as f32)?;
                     }
                 }
-                let Work { u, gained, iterates, samples, memory, .. } = work;
-                let problem = operators.problem(
+                let Work { u, gained, iterates, samples, measured, memory, .. } = work;
+                let parts = operators.measured_by(method, stopping).map(|[forward, _]| forward);
+                measured.reserve(batch * parts.unwrap_or(0))?;
+                let mut problem = operators.problem(
                     batch,
                     operators.len(),
                     method,
                     stopping,
                     (y, sizes.injections / batch),
                 );
+                problem.measured = parts.map(|parts| (&*measured, parts));
+                let distances = parts.map(|_| &*measured);
                 problem.solve(samples, memory, iterates, z, reports, |argument, image, active| {
-                    operators.apply(batch, argument, y, image, u, gained, Some(active))
+                    operators.apply_measured(batch, argument, y, image, u, gained, distances, Some(active))
                 })
             }
             Scheme::PeacemanRachford { step } => {
@@ -215,16 +219,40 @@ impl Equilibria for Cuda {
         match scheme {
             Scheme::Plain(method) => {
                 let q_len = operators.planes() * operators.len();
-                let Work { gained, g: gradient, linearisation, iterates, ends, samples, memory, .. } = work;
+                let Work {
+                    gained,
+                    g: gradient,
+                    linearisation,
+                    iterates,
+                    ends,
+                    samples,
+                    measured,
+                    memory,
+                    ..
+                } = work;
+                let parts = operators.measured_by(method, stopping).map(|[_, adjoint]| adjoint);
+                measured.reserve(batch * parts.unwrap_or(0))?;
                 iterates[0].reserve(batch * q_len)?;
                 ends.reserve(batch * q_len)?;
                 gradient.reserve(sizes.states)?;
                 gradient.copy_from(v, sizes.states)?;
                 operators.q_of(batch, linearisation, gradient, None, gained, &mut iterates[0], None)?;
-                let problem = operators.problem(batch, q_len, method, stopping, (v, operators.len()));
-                problem.solve(samples, memory, iterates, ends, reports, |argument, image, active| {
-                    operators.transposed(batch, argument, gradient, Some(active))?;
-                    operators.q_of(batch, linearisation, gradient, Some(v), gained, image, Some(active))
+                let mut problem = operators.problem(batch, q_len, method, stopping, (v, operators.len()));
+                problem.measured = parts.map(|parts| (&*measured, parts));
+                let distances = parts.map(|_| &*measured);
+                problem.solve(samples, memory, iterates, ends, reports, |q, image, active| {
+                    let active = Some(active);
+                    operators.adjoint_step(
+                        batch,
+                        linearisation,
+                        q,
+                        v,
+                        gradient,
+                        gained,
+                        image,
+                        distances,
+                        active,
+                    )
                 })?;
             }
             Scheme::PeacemanRachford { step } => {
@@ -239,8 +267,7 @@ impl Equilibria for Cuda {
         }
         // g = W' q + v.
         let Work { g: gradient, ends, .. } = work;
-        operators.transposed(batch, ends, gradient, None)?;
-        launch!(self.gpu, "add_states", Grid::entries(sizes.states), &*gradient, v, g, sizes.states)
+        operators.transposed_plus(batch, ends, v, gradient, g)
     }
 
     fn pullback(
@@ -313,6 +340,12 @@ impl Equilibria for Cuda {
 }
 
 impl Operators {
+    /// [`Operators::measured_parts`], if a solve has use for them.
+    fn measured_by(&self, method: Method, stopping: &Stopping) -> Option<[usize; 2]> {
+        let squares = matches!(stopping.measure, Measure::Relative | Measure::Absolute);
+        (squares && method == Method::Picard).then(|| self.measured_parts()).flatten()
+    }
+
     /// A fixed-point problem of this map.
     pub fn problem<'a>(
         &'a self,
@@ -322,7 +355,7 @@ impl Operators {
         stopping: &'a Stopping,
         given: (&'a Memory<f32>, usize),
     ) -> Problem<'a> {
-        Problem { gpu: &self.gpu, batch, len, method, stopping, given, bad: &self.bad }
+        Problem { gpu: &self.gpu, batch, len, method, stopping, given, bad: &self.bad, measured: None }
     }
 }
 

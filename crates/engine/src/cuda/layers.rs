@@ -1,10 +1,11 @@
 //! The operations around an equilibrium, on a GPU.
 
 use super::Cuda;
+use super::convolution::Convolution;
 use super::gpu::{Grid, Memory};
 use super::kernel::{Argument, Passed, launch};
 use super::memory::{CudaIntegers, CudaTally, Known};
-use super::product::{Axis, Convolution, Factor, Lie, Target, add_outer_products, multiply, pack};
+use super::product::{Axis, Factor, Lie, Target, add_outer_products, multiply};
 use crate::cpu::packed::check_len;
 use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState};
 use crate::{EngineError, Layers, Result};
@@ -170,7 +171,7 @@ impl Layers for Cuda {
             return Ok(());
         }
         let mut packed = Memory::room(&self.gpu, convolution.packed_len())?;
-        pack(&self.gpu, &[w.at(0)], [shape.outputs, shape.inputs, 9], false, &mut packed)?;
+        convolution.pack(&self.gpu, &[w.at(0)], false, &mut packed)?;
         convolution.convolve(&self.gpu, x, &packed, Some(b), y, None)
     }
 
@@ -198,9 +199,9 @@ impl Layers for Cuda {
             return Ok(());
         }
         if let Some(gx) = gx {
-            let mut packed = Memory::room(&self.gpu, convolution.packed_len())?;
-            pack(&self.gpu, &[w.at(0)], [shape.outputs, shape.inputs, 9], true, &mut packed)?;
             let transposed = Convolution { inputs: shape.outputs, outputs: shape.inputs, ..convolution };
+            let mut packed = Memory::room(&self.gpu, transposed.packed_len())?;
+            transposed.pack(&self.gpu, &[w.at(0)], true, &mut packed)?;
             transposed.convolve(&self.gpu, gy, &packed, None, gx, None)?;
         }
         convolution.add_gradient(&self.gpu, gy, x, &mut [gw])?;

@@ -6,6 +6,7 @@
 //!
 //! `SUBDEQ_CUDA_SYNC=1` in the environment waits after every kernel, so that an error names the kernel that made it.
 
+mod convolution;
 mod data_sets;
 mod equilibria;
 mod fourier;

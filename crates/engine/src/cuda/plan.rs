@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use super::convolution::{Convolution, LARGEST_SIDE};
 use super::fourier::Waves;
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
-use super::product::{Active, Axis, Convolution, Factor, Lie, Target, multiply, pack};
+use super::not_yet;
+use super::product::{Active, Axis, Factor, Lie, Target, multiply};
 use super::resolvent::Resolvent;
-use super::solve::{MethodMemory, SampleMemory};
+use super::solve::{Distance, MethodMemory, SampleMemory};
 use crate::cpu::packed::check_len;
 use crate::map::{Formula, product_fits};
 use crate::{Activation, EngineError, Injection, Map, Operator, PNorm, Result};
@@ -59,6 +61,8 @@ pub(super) struct Work {
     pub constant: Memory<f32>,
     pub solution: Memory<f32>,
     pub samples: SampleMemory,
+    /// Distances of parts of states from their images, where a map's kernels measure them.
+    pub measured: Memory<Distance>,
     pub memory: MethodMemory,
     /// Of Peaceman-Rachford's splitting of a convolution.
     pub waves: Waves,
@@ -160,6 +164,13 @@ impl CudaPlan {
                 map.injection_len()
             )));
         }
+        if let Operator::Conv { kernel, .. } = map.operator
+            && kernel > LARGEST_SIDE
+        {
+            return Err(not_yet(&format!(
+                "a {kernel}x{kernel} kernel (the most is {LARGEST_SIDE}x{LARGEST_SIDE})"
+            )));
+        }
         let empty = || Memory::empty(gpu);
         let operators = Operators {
             gpu: gpu.clone(),
@@ -186,6 +197,7 @@ impl CudaPlan {
             constant: empty(),
             solution: empty(),
             samples: SampleMemory::new(gpu),
+            measured: Memory::empty(gpu),
             memory: MethodMemory::new(gpu),
             waves: Waves::new(gpu),
         };
@@ -240,13 +252,14 @@ impl Operators {
         for (k, w) in square.iter().enumerate() {
             self.copy_part(w, &self.weights, k, len)?;
         }
-        if let Operator::Conv { .. } = self.map.operator {
-            let arguments: Vec<_> = (0..self.planes()).map(|k| self.weights.at(k * len)).collect();
-            let sizes = [units, units, self.map.operator.taps()];
-            self.packed.reserve(self.planes() * len)?;
-            self.packed_transposed.reserve(self.planes() * len)?;
-            pack(&self.gpu, &arguments, sizes, false, &mut self.packed)?;
-            pack(&self.gpu, &arguments, sizes, true, &mut self.packed_transposed)?;
+        let arguments: Vec<_> = (0..self.planes()).map(|k| self.weights.at(k * len)).collect();
+        if let Some(forward) = self.convolution(1, 1, self.planes()) {
+            self.packed.reserve(forward.packed_len())?;
+            forward.pack(&self.gpu, &arguments, false, &mut self.packed)?;
+        }
+        if let Some(back) = self.convolution(1, self.planes(), 1) {
+            self.packed_transposed.reserve(back.packed_len())?;
+            back.pack(&self.gpu, &arguments, true, &mut self.packed_transposed)?;
         }
         Ok(())
     }
@@ -314,6 +327,24 @@ impl Operators {
         multiply(&self.gpu, Lie::Mixed, rows, columns, None, target, [batch, len, planes * len], active)
     }
 
+    /// `g <- W' q + v`, or `P' q0 + N' q1 + v`. `scratch` is for states.
+    pub fn transposed_plus(
+        &self,
+        batch: usize,
+        q: &Memory<f32>,
+        v: &Memory<f32>,
+        scratch: &mut Memory<f32>,
+        g: &mut Memory<f32>,
+    ) -> Result<()> {
+        if let Some(convolution) = self.convolution(batch, self.planes(), 1) {
+            let packed = &self.packed_transposed;
+            return convolution.pull(&self.gpu, q, packed, v, None, g, None, None);
+        }
+        self.transposed(batch, q, scratch, None)?;
+        let len = batch * self.len();
+        launch!(self.gpu, "add_states", Grid::entries(len), &*scratch, v, g, len)
+    }
+
     /// `gained <- A u0, B u1`, pixel by pixel.
     fn gain(
         &self,
@@ -358,6 +389,14 @@ impl Operators {
         Ok(())
     }
 
+    /// Parts in which the kernels of this map measure how far a state is from its image, forward and adjoint; none for maps whose
+    /// images are not finished by a convolution.
+    pub fn measured_parts(&self) -> Option<[usize; 2]> {
+        let (forward, back) =
+            (self.convolution(1, 1, self.planes())?, self.convolution(1, self.planes(), 1)?);
+        (!self.has_gains() && self.map.norm.is_none()).then_some([forward.parts(), back.parts()])
+    }
+
     /// `out <- F(z; y)`.
     #[allow(clippy::too_many_arguments)] // a map's arguments, its scratch memory, and whom it is for
     pub fn apply(
@@ -370,7 +409,30 @@ impl Operators {
         gained: &mut Memory<f32>,
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
+        self.apply_measured(batch, z, y, out, u, gained, None, active)
+    }
+
+    /// The same; parts of the distances from `z`, where [`Operators::measured_parts`] promises them, go to `distances`.
+    #[allow(clippy::too_many_arguments)] // as above
+    pub fn apply_measured(
+        &self,
+        batch: usize,
+        z: &Memory<f32>,
+        y: &Memory<f32>,
+        out: &mut Memory<f32>,
+        u: &mut Memory<f32>,
+        gained: &mut Memory<f32>,
+        distances: Option<&Memory<Distance>>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
         let (len, planes) = (self.len(), self.planes());
+        if let Some(convolution) = self.convolution(batch, 1, planes)
+            && !self.has_gains()
+        {
+            let (map, packed) = (&self.constants, &self.packed);
+            convolution.apply(&self.gpu, map, z, packed, y, out, distances, active)?;
+            return self.normalise(batch, out, None, active);
+        }
         self.forward(batch, z, u, active)?;
         let mut rows: &Memory<f32> = u;
         if self.has_gains() {
@@ -445,7 +507,6 @@ impl Operators {
         let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
         let (len, planes) = (self.len(), self.planes());
         slopes.reserve(batch * planes * len)?;
-        self.forward(batch, z, u, None)?;
         if self.map.norm.is_some() {
             let groups = match self.map.operator {
                 Operator::Dense { .. } => 1,
@@ -456,8 +517,15 @@ impl Operators {
             inverse.reserve(batch * groups)?;
         }
         let out = self.map.norm.is_some().then_some(&*normalised);
-        let grid = Grid::samples(batch, len);
-        launch!(self.gpu, "slopes", grid, &self.constants, batch as u32, &mut *u, y, slopes, out)?;
+        if let Some(convolution) = self.convolution(batch, 1, planes)
+            && !self.has_gains()
+        {
+            convolution.linearise(&self.gpu, &self.constants, z, &self.packed, y, slopes, out)?;
+        } else {
+            self.forward(batch, z, u, None)?;
+            let grid = Grid::samples(batch, len);
+            launch!(self.gpu, "slopes", grid, &self.constants, batch as u32, &mut *u, y, slopes, out)?;
+        }
         if self.map.norm.is_some() && self.has_gains() {
             self.gain(batch, u, gained, None)?;
             self.epilogue(batch, gained, y, normalised, None)?;
@@ -545,6 +613,31 @@ impl Operators {
             q,
             active
         )
+    }
+
+    /// `image <- D N' (W' q + v)`; parts of the distances from `q`, where [`Operators::measured_parts`] promises them, go to
+    /// `distances`. `g` and `gained` are scratch memory.
+    #[allow(clippy::too_many_arguments)] // as above
+    pub fn adjoint_step(
+        &self,
+        batch: usize,
+        linearisation: &Linearisation,
+        q: &Memory<f32>,
+        v: &Memory<f32>,
+        g: &mut Memory<f32>,
+        gained: &mut Memory<f32>,
+        image: &mut Memory<f32>,
+        distances: Option<&Memory<Distance>>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        if let Some(convolution) = self.convolution(batch, self.planes(), 1)
+            && self.measured_parts().is_some()
+        {
+            let (packed, slopes) = (&self.packed_transposed, &linearisation.slopes);
+            return convolution.pull(&self.gpu, q, packed, v, Some(slopes), image, distances, active);
+        }
+        self.transposed(batch, q, g, active)?;
+        self.q_of(batch, linearisation, g, Some(v), gained, image, active)
     }
 
     /// `out <- R x` or `R' x`.

@@ -1,11 +1,15 @@
-//! Matrix products and convolutions: how their operands are laid out, and which kernel multiplies them.
+//! Matrix products: how their operands are laid out, and which kernel multiplies them.
+
+use std::sync::Arc;
 
 use super::gpu::{Gpu, Grid, Memory};
-use super::kernel::{Argument, Passed, launch};
-use crate::{Padding, Result};
+use super::kernel::{Passed, launch};
+use crate::Result;
 
-/// Side of the tiles of a product, as in `kernels/product.cuh`.
-const TILE: usize = 64;
+/// Terms of a sum that one block adds up at most.
+const DEPTH: usize = 256;
+/// Tiles below which smaller ones are taken: two for each multiprocessor of an H200.
+const FEW_TILES: u64 = 264;
 /// Terms that one part of a gradient's sum adds up, and the most parts: fixed, so that sums do not depend on the GPU.
 const PART: usize = 512;
 const PARTS: usize = 128;
@@ -62,23 +66,8 @@ impl Target {
     }
 }
 
-/// Stacks of images that a convolution reads.
-#[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct Images {
-    address: u64,
-    sample_stride: u64,
-    plane_stride: u64,
-    height: u32,
-    width: u32,
-    channels: u32,
-    side: u32,
-    circular: u32,
-    unused: u32,
-}
-
-#[repr(C)]
-struct Sizes {
+pub(super) struct Sizes {
     rows: u32,
     columns: u32,
     depth: u32,
@@ -88,13 +77,11 @@ struct Sizes {
     unused: u32,
 }
 
-// SAFETY: `repr(C)`, the fields of the structs of the same names in `product.cuh` and `products.cu`, no padding: 24, 56, 56, 48 and
-// 32 bytes are the sums of their fields.
+// SAFETY: `repr(C)`, the fields of the structs of the same names in `product.cuh` and `products.cu`, no padding: 56, 56 and 32
+// bytes are the sums of their fields.
 unsafe impl Passed for Factor {}
 // SAFETY: as above.
 unsafe impl Passed for Target {}
-// SAFETY: as above.
-unsafe impl Passed for Images {}
 // SAFETY: as above.
 unsafe impl Passed for Sizes {}
 
@@ -105,6 +92,8 @@ pub(super) enum Lie {
     Along,
     /// The first along, the second across.
     Mixed,
+    /// Both across.
+    Across,
 }
 
 /// Samples that are still worked on; the rest need not be computed.
@@ -118,7 +107,7 @@ pub(super) struct Active<'a> {
 /// `c = a b`, plus a bias for each column.
 #[allow(clippy::too_many_arguments)] // two factors, a result, three sizes
 pub(super) fn multiply(
-    gpu: &Gpu,
+    gpu: &Arc<Gpu>,
     lie: Lie,
     a: Factor,
     b: Factor,
@@ -130,12 +119,51 @@ pub(super) fn multiply(
     if rows * columns == 0 {
         return Ok(());
     }
-    let sizes = whole(rows, columns, depth, active);
-    let grid = tiles(rows, columns, 1);
     let flags = active.map(|active| active.flags);
-    match lie {
-        Lie::Along => launch!(gpu, "product_nt", grid, &a, &b, bias, &c, &sizes, flags),
-        Lie::Mixed => launch!(gpu, "product_nn", grid, &a, &b, bias, &c, &sizes, flags),
+    let parts = depth.div_ceil(DEPTH);
+    if parts <= 1 {
+        let sizes = whole(rows, columns, depth, active);
+        return lie.launch(gpu, &a, &b, bias, &c, &sizes, 1, flags);
+    }
+    // A deep sum is cut into even parts, by its depth alone: the bits of a row must not depend on the other rows.
+    let (part, part_len) = (depth.div_ceil(parts), rows * columns);
+    let mut partial = Memory::room(gpu, parts * part_len)?;
+    let target = Target::new(&mut partial, 0, Axis::plain(columns), Axis::plain(1));
+    let sizes =
+        Sizes { part: part as u32, part_stride: part_len as u64, ..whole(rows, columns, depth, active) };
+    lie.launch(gpu, &a, &b, None, &target, &sizes, parts, flags)?;
+    let (grid, per_sample) = (Grid::entries(part_len), sizes.rows_per_sample);
+    let [rows, columns, parts] = [rows, columns, parts].map(|size| size as u32);
+    launch!(gpu, "join_parts", grid, &partial, parts, rows, columns, bias, &c, per_sample, flags)
+}
+
+impl Lie {
+    /// In small tiles where there would be too few large ones.
+    #[allow(clippy::too_many_arguments)] // as above
+    fn launch(
+        self,
+        gpu: &Gpu,
+        a: &Factor,
+        b: &Factor,
+        bias: Option<&Memory<f32>>,
+        c: &Target,
+        sizes: &Sizes,
+        parts: usize,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let grid = |tile: u32| Grid(sizes.rows.div_ceil(tile), sizes.columns.div_ceil(tile), parts as u32);
+        let large = grid(64);
+        let tile = if u64::from(large.0) * u64::from(large.1) * parts as u64 >= FEW_TILES { 64 } else { 32 };
+        let name = match (self, tile) {
+            (Self::Along, 64) => "product_nt_64",
+            (Self::Along, _) => "product_nt_32",
+            (Self::Mixed, 64) => "product_nn_64",
+            (Self::Mixed, _) => "product_nn_32",
+            (Self::Across, 64) => "product_tn_64",
+            (Self::Across, _) => "product_tn_32",
+        };
+        let arguments = [a.into(), b.into(), bias.into(), c.into(), sizes.into(), active.into()];
+        gpu.launch(name, grid(tile), &arguments)
     }
 }
 
@@ -151,159 +179,10 @@ fn whole(rows: usize, columns: usize, depth: usize, active: Option<Active>) -> S
     }
 }
 
-fn tiles(rows: usize, columns: usize, parts: usize) -> Grid {
-    Grid(rows.div_ceil(TILE) as u32, columns.div_ceil(TILE) as u32, parts as u32)
-}
-
-/// Images that are convolved with kernels of `side x side` taps.
-#[derive(Clone, Copy)]
-pub(super) struct Convolution {
-    pub batch: usize,
-    pub height: usize,
-    pub width: usize,
-    pub side: usize,
-    pub padding: Padding,
-    /// Channels of each image that goes in and of each that comes out.
-    pub inputs: usize,
-    pub outputs: usize,
-    /// Images per sample that go in and that come out.
-    pub planes_in: usize,
-    pub planes_out: usize,
-}
-
-impl Convolution {
-    fn area(&self) -> usize {
-        self.height * self.width
-    }
-
-    pub fn taps(&self) -> usize {
-        self.side * self.side
-    }
-
-    /// Numbers in the packed weights.
-    pub fn packed_len(&self) -> usize {
-        self.taps() * self.inputs * self.outputs * self.planes_in * self.planes_out
-    }
-
-    fn images(&self, memory: &Memory<f32>) -> Images {
-        let len = self.area() * self.inputs;
-        Images {
-            address: memory.address_of(0),
-            sample_stride: (self.planes_in * len) as u64,
-            plane_stride: len as u64,
-            height: self.height as u32,
-            width: self.width as u32,
-            channels: self.inputs as u32,
-            side: self.side as u32,
-            circular: u32::from(self.padding == Padding::Circular),
-            unused: 0,
-        }
-    }
-
-    /// `c = packed * images`, plus a bias for each output channel.
-    pub fn convolve(
-        &self,
-        gpu: &Gpu,
-        images: &Memory<f32>,
-        packed: &Memory<f32>,
-        bias: Option<&Memory<f32>>,
-        c: &mut Memory<f32>,
-        active: Option<&Memory<u32>>,
-    ) -> Result<()> {
-        let (rows, columns) = (self.batch * self.area(), self.planes_out * self.outputs);
-        let len = self.area() * self.outputs;
-        let target = Target::new(
-            c,
-            0,
-            Axis::grouped(self.area(), self.planes_out * len, self.outputs),
-            Axis::grouped(self.outputs, len, 1),
-        );
-        let weights = Factor::new(packed, 0, Axis::plain(1), Axis::plain(columns));
-        let active = active.map(|flags| Active { flags, rows: self.area() });
-        let sizes = whole(rows, columns, self.planes_in * self.taps() * self.inputs, active);
-        let flags = active.map(|active| active.flags);
-        let images = self.images(images);
-        launch!(gpu, "convolve", tiles(rows, columns, 1), &images, &weights, bias, &target, &sizes, flags)
-    }
-
-    /// Adds the gradient for the weights `[out][in][tap]` of each output plane to `sums`.
-    pub fn add_gradient(
-        &self,
-        gpu: &std::sync::Arc<Gpu>,
-        gradients: &Memory<f32>,
-        images: &Memory<f32>,
-        sums: &mut [&mut Memory<f32>],
-    ) -> Result<()> {
-        let (rows, columns) = (self.planes_out * self.outputs, self.taps() * self.inputs);
-        let (depth, len) = (self.batch * self.area(), self.area() * self.outputs);
-        let factor = Factor::new(
-            gradients,
-            0,
-            Axis::grouped(self.outputs, len, 1),
-            Axis::grouped(self.area(), self.planes_out * len, self.outputs),
-        );
-        let (part, count) = parts(depth);
-        let mut partial = Memory::room(gpu, count * rows * columns)?;
-        let target = Target::new(&mut partial, 0, Axis::plain(columns), Axis::plain(1));
-        let sizes = Sizes {
-            part: part as u32,
-            part_stride: (rows * columns) as u64,
-            ..whole(rows, columns, depth, None)
-        };
-        let images = self.images(images);
-        launch!(gpu, "convolve_gradient", tiles(rows, columns, count), &factor, &images, &target, &sizes)?;
-        let each = self.outputs * columns;
-        for (plane, sums) in sums.iter_mut().enumerate() {
-            launch!(
-                gpu,
-                "add_parts",
-                Grid::entries(each),
-                partial.at(plane * each),
-                count as u32,
-                rows * columns,
-                each,
-                self.taps() as u32,
-                self.inputs as u32,
-                1.0f32,
-                &mut **sums,
-            )?;
-        }
-        Ok(())
-    }
-}
-
-/// Packs weights `[out][in][tap]`, one after the other for each plane, for [`Convolution::convolve`]: for a convolution from one
-/// image to `planes`, or, transposed, from `planes` images to one.
-pub(super) fn pack(
-    gpu: &Gpu,
-    weights: &[Argument],
-    [outputs, inputs, taps]: [usize; 3],
-    transposed: bool,
-    packed: &mut Memory<f32>,
-) -> Result<()> {
-    let planes = weights.len() as u32;
-    for (plane, &w) in weights.iter().enumerate() {
-        launch!(
-            gpu,
-            "pack_weights",
-            Grid::entries(outputs * inputs * taps),
-            w,
-            &mut *packed,
-            outputs as u32,
-            inputs as u32,
-            taps as u32,
-            plane as u32,
-            planes,
-            transposed,
-        )?;
-    }
-    Ok(())
-}
-
 /// A sum of outer products over a batch: `gradients[k] += sign sum over i of a(row, i) b(i, column)`, the rows of `a` shared out
 /// over the gradients.
 pub(super) fn add_outer_products(
-    gpu: &std::sync::Arc<Gpu>,
+    gpu: &Arc<Gpu>,
     a: Factor,
     b: Factor,
     [rows, columns, depth]: [usize; 3],
@@ -313,6 +192,18 @@ pub(super) fn add_outer_products(
     if rows * columns * depth == 0 {
         return Ok(());
     }
+    let (partial, count) = sum_in_parts(gpu, [rows, columns, depth], |c, sizes, count| {
+        Lie::Across.launch(gpu, &a, &b, None, c, sizes, count, None)
+    })?;
+    add_parts(gpu, &partial, count, rows * columns, (1, columns), sign, gradients)
+}
+
+/// A product whose sum is cut into parts, one whole product after the other, and how many.
+pub(super) fn sum_in_parts(
+    gpu: &Arc<Gpu>,
+    [rows, columns, depth]: [usize; 3],
+    multiply: impl FnOnce(&Target, &Sizes, usize) -> Result<()>,
+) -> Result<(Memory<f32>, usize)> {
     let (part, count) = parts(depth);
     let mut partial = Memory::room(gpu, count * rows * columns)?;
     let c = Target::new(&mut partial, 0, Axis::plain(columns), Axis::plain(1));
@@ -321,19 +212,32 @@ pub(super) fn add_outer_products(
         part_stride: (rows * columns) as u64,
         ..whole(rows, columns, depth, None)
     };
-    let (bias, flags) = (None::<&Memory<f32>>, None::<&Memory<u32>>);
-    launch!(gpu, "product_tn", tiles(rows, columns, count), &a, &b, bias, &c, &sizes, flags)?;
-    let each = rows * columns / gradients.len();
+    multiply(&c, &sizes, count)?;
+    Ok((partial, count))
+}
+
+/// `gradients[k] += sign` times the sum of the parts, of `len` numbers each, which are shared out over the gradients. Their rows are
+/// `(taps, columns)`, the gradients' the other way round.
+pub(super) fn add_parts(
+    gpu: &Gpu,
+    partial: &Memory<f32>,
+    count: usize,
+    len: usize,
+    (taps, columns): (usize, usize),
+    sign: f32,
+    gradients: &mut [&mut Memory<f32>],
+) -> Result<()> {
+    let each = len / gradients.len();
     for (k, gradient) in gradients.iter_mut().enumerate() {
         launch!(
             gpu,
             "add_parts",
-            Grid::entries(each),
+            Grid::threads(8 * each),
             partial.at(k * each),
             count as u32,
-            rows * columns,
+            len,
             each,
-            1u32,
+            taps as u32,
             columns as u32,
             sign,
             &mut **gradient,

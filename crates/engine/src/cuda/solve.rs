@@ -9,6 +9,8 @@ use crate::{Extent, Measure, Result, Stopping};
 
 /// Iterations between two looks: each look waits for the GPU, each iteration too many is wasted.
 pub(super) const LOOK: u32 = 8;
+/// Numbers of a part of a long state.
+const PART: usize = 4096;
 /// The largest window of Anderson's method, as in `kernels/anderson.cu`.
 pub(super) const MOST: usize = 8;
 
@@ -57,8 +59,11 @@ struct Anderson {
     residuals: u64,
     gram: u64,
     histories: u64,
+    judgements: u64,
+    signs: u64,
     ridge: f64,
     mixing: f64,
+    len: u64,
     window: u32,
     unused: u32,
 }
@@ -89,10 +94,11 @@ unsafe impl Passed for Anderson {}
 // SAFETY: as above.
 unsafe impl Passed for Broyden {}
 
-/// `Progress`, `Distance`, `History` and `Standing` of the kernels: the host never looks into them.
+/// `Progress`, `Distance`, `History`, `Judgement` and `Standing` of the kernels: the host never looks into them.
 type Progress = [f64; 2];
 pub(super) type Distance = [f64; 4];
-type History = [f64; 7];
+type History = [f64; 15];
+type Judgement = [f64; 12];
 type Standing = [f64; 6];
 
 /// Where the samples of a batch stand.
@@ -102,6 +108,8 @@ pub(super) struct SampleMemory {
     pub active: Memory<u32>,
     remaining: Memory<u32>,
     distances: Memory<Distance>,
+    /// Of parts of long states.
+    part_distances: Memory<Distance>,
 }
 
 impl SampleMemory {
@@ -111,15 +119,20 @@ impl SampleMemory {
             active: Memory::empty(gpu),
             remaining: Memory::empty(gpu),
             distances: Memory::empty(gpu),
+            part_distances: Memory::empty(gpu),
         }
     }
 
     /// Whether no sample is worked on any more. Waits for the GPU.
     pub fn all_ended(&self) -> Result<bool> {
-        let mut left = [0];
-        self.remaining.read(0, &mut left)?;
-        Ok(left[0] == 0)
+        all_ended(&self.remaining)
     }
+}
+
+fn all_ended(remaining: &Memory<u32>) -> Result<bool> {
+    let mut left = [0];
+    remaining.read(0, &mut left)?;
+    Ok(left[0] == 0)
 }
 
 /// What the accelerated methods remember of every sample.
@@ -130,6 +143,9 @@ pub(super) struct MethodMemory {
     /// Anderson's inner products of residuals.
     gram: Memory<f64>,
     histories: Memory<History>,
+    /// What its kernels note of the parts of long states.
+    judgements: Memory<Judgement>,
+    signs: Memory<u32>,
     /// Broyden's last argument, image and residual, and the changes of the current step.
     states: [Memory<f32>; 5],
     standings: Memory<Standing>,
@@ -141,6 +157,8 @@ impl MethodMemory {
             pairs: [Memory::empty(gpu), Memory::empty(gpu)],
             gram: Memory::empty(gpu),
             histories: Memory::empty(gpu),
+            judgements: Memory::empty(gpu),
+            signs: Memory::empty(gpu),
             states: [(); 5].map(|()| Memory::empty(gpu)),
             standings: Memory::empty(gpu),
         }
@@ -166,6 +184,8 @@ pub(super) struct Problem<'a> {
     pub given: (&'a Memory<f32>, usize),
     /// Whether the weights are not finite.
     pub bad: &'a Memory<u32>,
+    /// Where every step leaves the distances of so many parts of each sample, if it does.
+    pub measured: Option<(&'a Memory<Distance>, usize)>,
 }
 
 impl Problem<'_> {
@@ -176,7 +196,7 @@ impl Problem<'_> {
         reports: &mut Memory<ReportRow>,
     ) -> Result<(Rule, Samples)> {
         let Self { gpu, batch, stopping, .. } = *self;
-        let SampleMemory { progress, active, remaining, distances } = samples;
+        let SampleMemory { progress, active, remaining, distances, .. } = samples;
         progress.reserve(batch)?;
         active.reserve(batch)?;
         remaining.reserve(1)?;
@@ -207,7 +227,7 @@ impl Problem<'_> {
     }
 
     /// Iterates until every sample has ended. The start is in `iterates[0]`; the last images go to `ends`. `step` writes the image
-    /// of the argument, for the samples that are flagged.
+    /// of the argument for the samples that are flagged, and must leave the images of all others as they are.
     pub fn solve(
         &self,
         samples: &mut SampleMemory,
@@ -221,63 +241,132 @@ impl Problem<'_> {
         iterates[1].reserve(batch * len)?;
         let together = stopping.extent == Extent::WholeBatch;
         let (rule, table) = self.begin(samples, reports)?;
-        let active = &samples.active;
+        let SampleMemory { active, remaining, part_distances, .. } = samples;
+        let active = &*active;
         let blocks = Grid::blocks(batch);
         let choice = memory.begin(gpu, batch, len, self.method)?;
+        // Long states are shared out over several blocks.
+        let (shared, part) = (Grid(batch as u32, parts(len) as u32, 1), len.div_ceil(parts(len)));
         let [first, second] = iterates;
-        let (mut argument, mut image) = (second, first);
+        let (mut argument, mut image) = (&mut *second, &mut *first);
         for iteration in 1..=rule.max_iterations {
             match &choice {
                 Choice::Picard => std::mem::swap(&mut argument, &mut image),
                 Choice::Anderson(memory) => {
-                    launch!(gpu, "propose", blocks, memory, len, active, &*image, &mut *argument)?;
+                    launch!(gpu, "propose", shared, memory, part, active, &*image, &mut *argument)?;
+                    if parts(len) > 1 {
+                        let to = &mut *argument;
+                        launch!(gpu, "settle_proposals", shared, memory, part, active, &*image, to)?;
+                    }
                 }
                 Choice::Broyden(memory) => {
                     launch!(gpu, "propose_broyden", blocks, memory, len, active, &*image, &mut *argument)?;
                 }
             }
             step(argument, image, active)?;
-            let (z, f, to) = (&*argument, &mut *image, &mut *ends);
+            let (z, f) = (&*argument, &mut *image);
             match &choice {
-                Choice::Picard => {
-                    launch!(gpu, "conclude_step", blocks, &rule, iteration, &table, z, f, len, to)?;
-                }
+                Choice::Picard => self.conclude(&rule, iteration, &table, active, part_distances, z, f)?,
                 Choice::Anderson(memory) => {
-                    launch!(gpu, "judge", blocks, &rule, iteration, &table, memory, z, f, len, to)?;
+                    launch!(gpu, "judge", shared, &rule, iteration, &table, memory, part, z, f)?;
+                    if parts(len) > 1 {
+                        let (count, warps) = (parts(len) as u32, Grid::threads(32 * batch));
+                        launch!(
+                            gpu,
+                            "judge_parts",
+                            warps,
+                            &rule,
+                            iteration,
+                            &table,
+                            memory,
+                            batch as u32,
+                            count
+                        )?;
+                    }
                 }
                 Choice::Broyden(memory) => {
-                    launch!(gpu, "judge_broyden", blocks, &rule, iteration, &table, memory, z, f, len, to)?;
+                    launch!(gpu, "judge_broyden", blocks, &rule, iteration, &table, memory, z, f, len)?;
                 }
             }
             if together {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, batch as u32)?;
-                launch!(gpu, "take_answers", blocks, &table, &*image, len, &mut *ends)?;
             }
-            if iteration.is_multiple_of(LOOK) && samples.all_ended()? {
+            if iteration.is_multiple_of(LOOK) && all_ended(remaining)? {
                 break;
             }
         }
-        Ok(())
+        let count = batch as u32;
+        match &choice {
+            // Its images alternate between the two.
+            Choice::Picard => {
+                let (grid, reports) = (Grid::samples(batch, len), &*reports);
+                launch!(gpu, "take_answers", grid, count, reports, &*second, &*first, len, ends)
+            }
+            Choice::Anderson(memory) => launch!(gpu, "take_newest", shared, memory, part, &*first, ends),
+            Choice::Broyden(_) => ends.copy_from(first, batch * len),
+        }
     }
+
+    /// Ends the samples whose images are near enough to their arguments.
+    #[allow(clippy::too_many_arguments)] // the rule, where the samples stand, and two states of each
+    fn conclude(
+        &self,
+        rule: &Rule,
+        iteration: u32,
+        table: &Samples,
+        active: &Memory<u32>,
+        part_distances: &mut Memory<Distance>,
+        argument: &Memory<f32>,
+        image: &Memory<f32>,
+    ) -> Result<()> {
+        let Self { gpu, batch, len, .. } = *self;
+        let count = parts(len);
+        let (distances, count) = match self.measured {
+            Some(measured) => measured,
+            None if count == 1 => {
+                let blocks = Grid::blocks(batch);
+                return launch!(gpu, "conclude_step", blocks, rule, iteration, table, argument, image, len);
+            }
+            None => {
+                part_distances.reserve(batch * count)?;
+                let (grid, part) = (Grid(batch as u32, count as u32, 1), len.div_ceil(count));
+                let (measure, to) = (rule.measure, &mut *part_distances);
+                launch!(gpu, "measure_parts", grid, measure, active, argument, image, len, part, to)?;
+                (&*part_distances, count)
+            }
+        };
+        let (warps, count) = (Grid::threads(32 * batch), count as u32);
+        launch!(gpu, "conclude_parts", warps, rule, iteration, table, batch as u32, distances, count)
+    }
+}
+
+/// Parts of a state that several blocks share; by its length alone, so that its bits do not depend on the batch.
+fn parts(len: usize) -> usize {
+    if len <= 2 * PART { 1 } else { len.div_ceil(PART) }
 }
 
 impl MethodMemory {
     /// Forgets earlier solves.
     fn begin(&mut self, gpu: &Gpu, batch: usize, len: usize, method: Method) -> Result<Choice> {
-        let Self { pairs, gram, histories, states, standings } = self;
+        let Self { pairs, gram, histories, judgements, signs, states, standings } = self;
         match method {
             Method::Picard => Ok(Choice::Picard),
             Method::Anderson { window, ridge, mixing } => {
                 pairs.iter_mut().try_for_each(|pair| pair.reserve(batch * window * len))?;
                 gram.reserve(batch * window * window)?;
                 histories.reserve(batch)?;
+                judgements.reserve(batch * parts(len))?;
+                signs.reserve(batch * parts(len))?;
                 let memory = Anderson {
                     images: pairs[0].address_of(0),
                     residuals: pairs[1].address_of(0),
                     gram: gram.address_of(0),
                     histories: histories.address_of(0),
+                    judgements: judgements.address_of(0),
+                    signs: signs.address_of(0),
                     ridge,
                     mixing,
+                    len: len as u64,
                     window: window as u32,
                     unused: 0,
                 };

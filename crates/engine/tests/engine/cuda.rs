@@ -226,9 +226,16 @@ fn linear<D: Layers>(device: &D, shape: LinearShape) -> Vec<Vec<f64>> {
 fn linear_layers() {
     let Some(gpu) = gpu("linear layers") else { return };
     let mut failures = Failures::default();
-    for (batch, inputs, outputs) in
-        [(1, 1, 1), (5, 7, 3), (64, 64, 64), (70, 200, 87), (130, 65, 10), (600, 17, 129)]
-    {
+    for (batch, inputs, outputs) in [
+        (1, 1, 1),
+        (5, 7, 3),
+        (64, 64, 64),
+        (70, 200, 87),
+        (130, 65, 10),
+        (600, 17, 129),
+        (70, 784, 87),
+        (128, 768, 10),
+    ] {
         let shape = LinearShape { batch, inputs, outputs };
         let (found, expected, again) = (linear(gpu, shape), linear(&exact(), shape), linear(gpu, shape));
         for (what, (found, expected)) in ["y", "gx", "gw", "gb"].iter().zip(found.iter().zip(&expected)) {
@@ -276,6 +283,69 @@ fn convolutions() {
             }
             failures
                 .holds(|| format!("{shape:?}: other bits the second time"), found == convolution(gpu, shape));
+        }
+    }
+    failures.show();
+}
+
+/// Sums of products on a device: a convolution, its transpose, and the gradient of its weights.
+fn sums_of_products<D: Layers>(device: &D, shape: ConvShape, [x, w, gy]: [&[f64]; 3]) -> Vec<Vec<f64>> {
+    let (x_array, w_array, gy_array) = (up(device, x), up(device, w), up(device, gy));
+    let mut bias = device.zeros(shape.outputs).unwrap();
+    let (mut y, mut gx, mut gw) =
+        (device.zeros(gy.len()).unwrap(), device.zeros(x.len()).unwrap(), device.zeros(w.len()).unwrap());
+    device.convolution(shape, &x_array, &w_array, &bias, &mut y).unwrap();
+    device
+        .convolution_backward(shape, &x_array, &w_array, &gy_array, Some(&mut gx), &mut gw, &mut bias)
+        .unwrap();
+    vec![down(device, &y, gy.len()), down(device, &gx, x.len()), down(device, &gw, w.len())]
+}
+
+/// Every sum against the one in `f64`, relative to the sum of the absolute products: at the sizes of the paper and odd ones, and with
+/// samples of very different sizes in one batch.
+#[test]
+fn convolutions_are_as_accurate_as_f32() {
+    let Some(gpu) = gpu("accuracy of convolutions") else { return };
+    let mut failures = Failures::default();
+    let (zero, circular) = (Padding::Zero, Padding::Circular);
+    for (batch, height, width, inputs, outputs, padding) in [
+        (1, 32, 32, 48, 48, zero),
+        (1, 28, 28, 32, 32, zero),
+        (2, 28, 28, 16, 16, zero),
+        (1, 64, 64, 64, 64, zero),
+        (1, 32, 32, 3, 48, zero),
+        (3, 28, 28, 1, 16, zero),
+        (1, 16, 16, 40, 128, zero),
+        (2, 16, 16, 48, 48, circular),
+        (3, 7, 9, 5, 5, circular),
+        (2, 65, 33, 7, 18, circular),
+    ] {
+        let shape = ConvShape { batch, height, width, inputs, outputs, padding };
+        let image = height * width;
+        for sizes in [[1.0, 1.0, 1.0], [3e4, 2e-3, 1e-18], [1e-20, 50.0, 4e12]] {
+            // Later samples are larger; as the GPU has them, in f32.
+            let scaled = |seed, len: usize, sample: usize, size: f64| -> Vec<f64> {
+                let entries = numbers(seed, len);
+                let sized = |(k, x): (usize, &f64)| {
+                    f64::from((x * size * 10f64.powi((k / sample) as i32 * 3)) as f32)
+                };
+                entries.iter().enumerate().map(sized).collect()
+            };
+            let x = scaled(1, batch * image * inputs, image * inputs, sizes[0]);
+            let w = scaled(2, outputs * inputs * 9, usize::MAX, sizes[1]);
+            let gy = scaled(3, batch * image * outputs, image * outputs, sizes[2]);
+            let absolute = [&x, &w, &gy].map(|x| x.iter().map(|x| x.abs()).collect::<Vec<_>>());
+            let found = sums_of_products(gpu, shape, [&x, &w, &gy]);
+            let expected = sums_of_products(&exact(), shape, [&x, &w, &gy]);
+            let bounds = sums_of_products(&exact(), shape, [&absolute[0], &absolute[1], &absolute[2]]);
+            for (k, (what, allowed)) in [("y", 1e-6), ("gx", 1e-6), ("gw", 2e-6)].into_iter().enumerate() {
+                let errors = found[k].iter().zip(&expected[k]).zip(&bounds[k]);
+                let worst = errors.map(|((a, b), sum)| (a - b).abs() / sum).fold(0.0, |m: f64, e| {
+                    // NaN must not pass for a small number.
+                    if e <= m { m } else { e }
+                });
+                failures.small(|| format!("{what} of {shape:?}, sizes {sizes:?}"), worst, allowed);
+            }
         }
     }
     failures.show();
@@ -497,7 +567,8 @@ fn one_application_of_every_map() {
         device.apply(&mut plan, problem.batch, &up(device, z), &up(device, &problem.y), &mut out).unwrap();
         down(device, &out, z.len())
     }
-    for operator in operators() {
+    let wide = Operator::Conv { channels: 40, height: 6, width: 7, padding: Padding::Zero, kernel: 3 };
+    for operator in operators().into_iter().chain([wide]) {
         for map in maps(operator) {
             let problem = contracting(map, batch, 1);
             let z = random(&mut ChaCha8Rng::seed_from_u64(2), batch * operator.state_len(), 0.5, 1.5);
@@ -637,6 +708,8 @@ fn circular_convolutions_by_peaceman_rachford() {
         (4, 32, 32, 3),
         (3, 32, 8, 3),
         (18, 8, 28, 3),
+        (16, 8, 28, 3),
+        (48, 8, 32, 3),
         (2, 64, 64, 3),
         (34, 5, 7, 3),
         (50, 8, 4, 3),
@@ -676,6 +749,15 @@ fn circular_convolutions_by_peaceman_rachford() {
                 failures.small(what, relative_error(&z, &expected), allowed);
                 let (_, known) = solved(&exact, &problem, &solver, &rule, start).unwrap();
                 failures.holds(|| format!("{}: {reports:?} not {known:?}", what()), alike(&reports, &known));
+                // A sample alone has the same bits.
+                let len = operator.state_len();
+                let (weights, y) = (problem.weights.clone(), problem.y[2 * len..].to_vec());
+                let alone =
+                    solved(gpu, &Problem { map, batch: 1, weights, y }, &solver, &rule, start).unwrap();
+                failures.holds(
+                    || format!("{}: other bits alone", what()),
+                    alone == (z[2 * len..].to_vec(), vec![reports[2]]),
+                );
             }
             let found = differentiated(gpu, &problem, &solver, &rule, &expected, &v);
             if let Some((found, reports)) = failures.value(what, found) {
@@ -816,6 +898,9 @@ fn real_sizes() {
         (conv(17, 8, 9, Padding::Circular, 3), 2),
         (conv(5, 7, 6, Padding::Circular, 5), 3),
         (conv(66, 6, 5, Padding::Zero, 3), 2),
+        // States that several blocks share.
+        (conv(48, 16, 14, Padding::Zero, 3), 2),
+        (conv(9, 33, 32, Padding::Circular, 3), 2),
     ] {
         let map = plain(operator);
         let problem = contracting(map, batch, 3);
@@ -879,6 +964,37 @@ fn bits_do_not_depend_on_batch_position_or_run() {
                 }
             }
         }
+    }
+    failures.show();
+}
+
+/// The same where several blocks share a state: by the kernels that measure what they have made, by Anderson's, and by those for any
+/// measure and any map.
+#[test]
+fn bits_of_long_states_do_not_depend_on_the_batch() {
+    let Some(gpu) = gpu("independence of long states") else { return };
+    let mut failures = Failures::default();
+    let operator = Operator::Conv { channels: 24, height: 20, width: 18, padding: Padding::Zero, kernel: 3 };
+    let normalised = maps(operator).into_iter().find(|map| map.equation().normalisation().is_some()).unwrap();
+    let anderson = Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 };
+    for (map, solver, measure) in [
+        (plain(operator), Solver::Picard, Measure::Relative),
+        (plain(operator), Solver::Picard, Measure::Sup),
+        (normalised, Solver::Picard, Measure::Relative),
+        (plain(operator), anderson, Measure::Relative),
+    ] {
+        let problem = contracting(map, 3, 17);
+        let rule = Stopping { measure, ..stopping(1e-5, 100) };
+        let (z, reports) = solved(gpu, &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
+        let (len, injection) = (operator.state_len(), map.injection_len());
+        let y = problem.y[2 * injection..].to_vec();
+        let last = Problem { map, batch: 1, weights: problem.weights.clone(), y };
+        let (alone, report) = solved(gpu, &last, &solver, &rule, Start::Constant(1.0)).unwrap();
+        let same = alone[..] == z[2 * len..] && report[0] == reports[2];
+        failures.holds(|| format!("{map:?} by {solver:?}, {measure:?}: {report:?} {reports:?}"), same);
+        let (known, expected) = solved(&exact(), &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
+        failures.small(|| format!("{map:?} by {solver:?}, {measure:?}"), relative_error(&z, &known), 1e-4);
+        failures.holds(|| format!("{reports:?}, in f64 {expected:?}"), alike(&reports, &expected));
     }
     failures.show();
 }

@@ -86,8 +86,7 @@ __device__ inline bool update(const Broyden& broyden, u32 sample, u32 slot, cons
 
 // Takes a step into the approximation, or takes it back; then as `conclude_step`.
 extern "C" __global__ void __launch_bounds__(THREADS)
-judge_broyden(Stopping stopping, u32 iteration, Samples samples, Broyden broyden, const float* argument, float* image, u64 len,
-              float* answers) {
+judge_broyden(Stopping stopping, u32 iteration, Samples samples, Broyden broyden, const float* argument, float* image, u64 len) {
     u32 sample = blockIdx.x;
     if (samples.active[sample] != 1) return;
     const float* z = argument + sample * len;
@@ -114,6 +113,5 @@ judge_broyden(Stopping stopping, u32 iteration, Samples samples, Broyden broyden
         }
         if (threadIdx.x == 0) broyden.standings[sample] = {residual, d, updates, 0};
     }
-    __syncthreads();
-    conclude(stopping, iteration, samples, d, f, len, answers);
+    if (threadIdx.x == 0) conclude(stopping, iteration, samples, sample, d);
 }

@@ -10,7 +10,7 @@ for source in ${@:-*.cu}; do
   nice "$CUDA_HOME/bin/nvcc" -std=c++17 -O3 -arch=compute_80 -ptx -o "$name.tmp" "$name.cu"
   { python3 - "$name.cu" <<'PYTHON'
 import sys
-text = b"".join(open(f, "rb").read() for f in ["common.cuh", "map.cuh", "product.cuh", "prox.cuh", "solve.cuh", sys.argv[1]])
+text = b"".join(open(f, "rb").read() for f in ["common.cuh", "images.cuh", "map.cuh", "mma.cuh", "product.cuh", "prox.cuh", "solve.cuh", sys.argv[1]])
 h = 0xcbf29ce484222325
 for byte in text: h = (h ^ byte) * 0x100000001b3 & 0xffffffffffffffff
 print(f"// source {h:016x}")

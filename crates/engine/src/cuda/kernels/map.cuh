@@ -72,3 +72,51 @@ __device__ inline float activate(const Map& map, float u, float& d) {
     d *= map.power * h / based;
     return h;
 }
+
+// f(u, w; y) + shift, before any normalisation. For gains u and w are A h(P z) and B h(N z) already; `other` is the second injection
+// of a power ratio.
+__device__ inline float image_of(const Map& map, float u, float w, float y, float other) {
+    switch (map.formula) {
+        case SINGLE: return map.inner ? activate(map, u + y) + map.shift : activate(map, u) + (y + map.shift);
+        case SPLIT_SIGN: return activate(map, u) - activate(map, w) + (y + map.shift);
+        case GAINS: return u - w + (y + map.shift);
+        case DIVISIVE: return activate(map, u / (map.q + w)) + (y + map.shift);
+        case RATIONAL: return u / (map.q + u + w) + (y + map.shift);
+        default: return powf((u + y + map.e) / (w + other + map.e), map.p);
+    }
+}
+
+// The same, with the slopes df/du and df/dw. For gains: the slopes of h, u <- h(u), w <- h(w), and nothing of use is returned.
+__device__ inline float slopes_of(const Map& map, float& u, float& w, float y, float other, float& du, float& dw) {
+    dw = 0.0f;
+    switch (map.formula) {
+        case SINGLE: return map.inner ? activate(map, u + y, du) + map.shift : activate(map, u, du) + (y + map.shift);
+        case SPLIT_SIGN: {
+            float f = activate(map, u, du) - activate(map, w, dw) + (y + map.shift);
+            dw = -dw;
+            return f;
+        }
+        case GAINS:
+            u = activate(map, u, du);
+            w = activate(map, w, dw);
+            return 0.0f;
+        case DIVISIVE: {
+            float b = map.q + w, r = u / b, steep, f = activate(map, r, steep) + (y + map.shift);
+            du = steep / b;
+            dw = -(steep / b) * r;
+            return f;
+        }
+        case RATIONAL: {
+            float b = map.q + w, r = 1.0f / (u + b);
+            du = b * r * r;
+            dw = -u * r * r;
+            return u * r + (y + map.shift);
+        }
+        default: {
+            float a = u + y + map.e, b = w + other + map.e, f = powf(a / b, map.p);
+            du = map.p * f / a;
+            dw = -map.p * f / b;
+            return f;
+        }
+    }
+}

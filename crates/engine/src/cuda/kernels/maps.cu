@@ -20,76 +20,37 @@ extern "C" __global__ void __launch_bounds__(THREADS) activate_planes(Map map, u
     for (u64 i = share.first; i < map.planes * map.len; i += share.step) of[i] = activate(map, of[i]);
 }
 
-// out <- f(u, w; y) + shift, before any normalisation. For gains u and w are A h(P z) and B h(N z) already.
+// out <- f(u, w; y) + shift, before any normalisation.
 extern "C" __global__ void __launch_bounds__(THREADS)
 epilogue(Map map, u32 batch, const float* u, const float* y, float* out, const u32* active) {
     Share share = share_of(batch);
     if (active && !active[share.sample]) return;
     const float* us = u + (u64)share.sample * map.planes * map.len;
-    const float* ws = us + map.len;
-    const float* ys = y + (u64)share.sample * map.len * (map.formula == POWER_RATIO ? 2 : 1);
+    const float* ws = us + (map.planes - 1) * map.len;
+    u64 other = map.formula == POWER_RATIO ? map.len : 0;
+    const float* ys = y + share.sample * (map.len + other);
     float* to = out + (u64)share.sample * map.len;
-    for (u64 i = share.first; i < map.len; i += share.step) {
-        float f;
-        switch (map.formula) {
-            case SINGLE: f = map.inner ? activate(map, us[i] + ys[i]) + map.shift : activate(map, us[i]) + (ys[i] + map.shift); break;
-            case SPLIT_SIGN: f = activate(map, us[i]) - activate(map, ws[i]) + (ys[i] + map.shift); break;
-            case GAINS: f = us[i] - ws[i] + (ys[i] + map.shift); break;
-            case DIVISIVE: f = activate(map, us[i] / (map.q + ws[i])) + (ys[i] + map.shift); break;
-            case RATIONAL: f = us[i] / (map.q + us[i] + ws[i]) + (ys[i] + map.shift); break;
-            default: f = powf((us[i] + ys[i] + map.e) / (ws[i] + ys[map.len + i] + map.e), map.p);
-        }
-        to[i] = f;
-    }
+    for (u64 i = share.first; i < map.len; i += share.step) to[i] = image_of(map, us[i], ws[i], ys[i], ys[other + i]);
 }
 
-// The slopes df/du and df/dw, and out <- f + shift. For gains: the slopes of h, u <- h(u), w <- h(w), and no out.
+// The slopes, and out <- f + shift where it is wanted. For gains: u and w become h(u) and h(w), and there is no out.
 extern "C" __global__ void __launch_bounds__(THREADS)
 slopes(Map map, u32 batch, float* u, const float* y, float* d, float* out) {
     Share share = share_of(batch);
-    float* us = u + (u64)share.sample * map.planes * map.len;
-    float* ws = us + map.len;
-    float* d0 = d + (u64)share.sample * map.planes * map.len;
-    float* d1 = d0 + map.len;
-    const float* ys = y + (u64)share.sample * map.len * (map.formula == POWER_RATIO ? 2 : 1);
-    float* to = out + (u64)share.sample * map.len;
+    u64 at = (u64)share.sample * map.planes * map.len, second = (map.planes - 1) * map.len;
+    u64 other = map.formula == POWER_RATIO ? map.len : 0;
+    const float* ys = y + share.sample * (map.len + other);
     for (u64 i = share.first; i < map.len; i += share.step) {
-        float f = 0.0f;
-        switch (map.formula) {
-            case SINGLE:
-                f = map.inner ? activate(map, us[i] + ys[i], d0[i]) + map.shift : activate(map, us[i], d0[i]) + (ys[i] + map.shift);
-                break;
-            case SPLIT_SIGN: {
-                f = activate(map, us[i], d0[i]) - activate(map, ws[i], d1[i]) + (ys[i] + map.shift);
-                d1[i] = -d1[i];
-                break;
-            }
-            case GAINS:
-                us[i] = activate(map, us[i], d0[i]);
-                ws[i] = activate(map, ws[i], d1[i]);
-                break;
-            case DIVISIVE: {
-                float b = map.q + ws[i], r = us[i] / b, steep;
-                f = activate(map, r, steep) + (ys[i] + map.shift);
-                d0[i] = steep / b;
-                d1[i] = -(steep / b) * r;
-                break;
-            }
-            case RATIONAL: {
-                float a = us[i], b = map.q + ws[i], r = 1.0f / (a + b);
-                d0[i] = b * r * r;
-                d1[i] = -a * r * r;
-                f = a * r + (ys[i] + map.shift);
-                break;
-            }
-            default: {
-                float a = us[i] + ys[i] + map.e, b = ws[i] + ys[map.len + i] + map.e;
-                f = powf(a / b, map.p);
-                d0[i] = map.p * f / a;
-                d1[i] = -map.p * f / b;
-            }
+        float a = u[at + i], b = u[at + second + i], du, dw;
+        float f = slopes_of(map, a, b, ys[i], ys[other + i], du, dw);
+        d[at + i] = du;
+        if (second) d[at + second + i] = dw;
+        if (map.formula == GAINS) {
+            u[at + i] = a;
+            u[at + second + i] = b;
+        } else if (out) {
+            out[(u64)share.sample * map.len + i] = f;
         }
-        if (map.formula != GAINS && out) to[i] = f;
     }
 }
 

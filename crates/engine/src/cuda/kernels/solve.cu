@@ -16,39 +16,55 @@ extern "C" __global__ void __launch_bounds__(THREADS) begin_solve(Samples sample
 
 // After an application of Picard's iteration or of a splitting.
 extern "C" __global__ void __launch_bounds__(THREADS)
-conclude_step(Stopping stopping, u32 iteration, Samples samples, const float* argument, const float* image, u64 len, float* answers) {
+conclude_step(Stopping stopping, u32 iteration, Samples samples, const float* argument, const float* image, u64 len) {
     u32 sample = blockIdx.x;
     if (samples.active[sample] != 1) return;
     Distance d = distance_of(stopping.measure, argument + sample * len, image + sample * len, len);
-    conclude(stopping, iteration, samples, d, image + sample * len, len, answers);
+    if (threadIdx.x == 0) conclude(stopping, iteration, samples, sample, d);
+}
+
+// The distances of parts of long states. Blocks are samples, parts.
+extern "C" __global__ void __launch_bounds__(THREADS)
+measure_parts(u32 measure, const u32* active, const float* argument, const float* image, u64 len, u64 part, Distance* parts) {
+    u32 sample = blockIdx.x;
+    if (active[sample] != 1) return;
+    u64 first = blockIdx.y * part, at = sample * len + first;
+    Distance d = distance_of(measure, argument + at, image + at, min(part, len - first));
+    if (threadIdx.x == 0) parts[(u64)sample * gridDim.y + blockIdx.y] = d;
+}
+
+// As `conclude_step`, from the distances of `count` parts of each sample. A warp for each sample.
+extern "C" __global__ void __launch_bounds__(THREADS)
+conclude_parts(Stopping stopping, u32 iteration, Samples samples, u32 batch, const Distance* parts, u32 count) {
+    u32 sample = first_entry() / 32;
+    if (sample >= batch || samples.active[sample] != 1) return;
+    Distance d = no_distance();
+    for (u32 i = threadIdx.x % 32; i < count; i += 32) d = joined(d, parts[(u64)sample * count + i]);
+    d = joined_lanes(d);
+    if (threadIdx.x % 32 == 0) conclude(stopping, iteration, samples, sample, d);
 }
 
 // All samples end together, on the distance of the whole batch. One thread.
 extern "C" __global__ void conclude_together(Stopping stopping, u32 iteration, Samples samples, u32 batch) {
     if (threadIdx.x != 0 || samples.active[0] != 1) return;
-    Distance total = {0.0, 0.0, -INFINITY, INFINITY};
-    for (u32 sample = 0; sample < batch; sample++) {
-        const Distance& d = samples.distances[sample];
-        total.difference += d.difference;
-        total.size += d.size;
-        total.high = d.high > total.high ? d.high : total.high;
-        total.low = d.low < total.low ? d.low : total.low;
-    }
+    Distance total = no_distance();
+    for (u32 sample = 0; sample < batch; sample++) total = joined(total, samples.distances[sample]);
     Report report;
     if (!ended(stopping, iteration, total, samples.progress[0], report)) return;
     for (u32 sample = 0; sample < batch; sample++) {
         samples.reports[sample] = report;
-        samples.active[sample] = 2;
+        samples.active[sample] = 0;
     }
     samples.remaining[0] = 0;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) take_answers(Samples samples, const float* image, u64 len, float* answers) {
-    u32 sample = blockIdx.x;
-    if (samples.active[sample] != 2) return;
-    for (u64 i = threadIdx.x; i < len; i += THREADS) answers[sample * len + i] = image[sample * len + i];
-    __syncthreads();
-    if (threadIdx.x == 0) samples.active[sample] = 0;
+// The last images of all samples: of odd and of even iterations they lie in different places. Blocks are shared out by samples.
+extern "C" __global__ void __launch_bounds__(THREADS)
+take_answers(u32 batch, const Report* reports, const float* odd, const float* even, u64 len, float* answers) {
+    u32 blocks = gridDim.x / batch;
+    u64 sample = blockIdx.x / blocks;
+    const float* from = (reports[sample].iterations % 2 ? odd : even) + sample * len;
+    for (u64 i = (u64)(blockIdx.x % blocks) * THREADS + threadIdx.x; i < len; i += (u64)blocks * THREADS) answers[sample * len + i] = from[i];
 }
 
 // How far a sample's last application went, for states that were reached otherwise.

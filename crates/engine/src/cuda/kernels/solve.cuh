@@ -24,7 +24,7 @@ struct Progress {
 struct Samples {
     Progress* progress;
     Report* reports;
-    // 1: worked on; 0: ended; 2: ended just now, with the whole batch.
+    // 1: worked on; 0: ended.
     u32* active;
     // How many are worked on.
     u32* remaining;
@@ -74,7 +74,6 @@ __device__ inline bool ended(const Stopping& stopping, u32 iteration, const Dist
 
 // The distance of a state from its image, for all threads.
 __device__ inline Distance distance_of(u32 measure, const float* argument, const float* image, u64 len) {
-    Distance d = {0.0, 0.0, -INFINITY, INFINITY};
     double difference = 0.0, size = 0.0, high = -INFINITY, low = INFINITY;
     for (u64 i = threadIdx.x; i < len; i += THREADS) {
         double f = image[i], gap = f - (double)argument[i];
@@ -87,35 +86,36 @@ __device__ inline Distance distance_of(u32 measure, const float* argument, const
             if (gap < low) low = gap;
         }
     }
-    d.size = block_sum(size);
-    if (measure == RELATIVE || measure == ABSOLUTE) {
-        d.difference = block_sum(difference);
-    } else {
-        d.high = block_max(high);
-        d.low = -block_max(-low);
+    size = block_sum(size);
+    if (measure == RELATIVE || measure == ABSOLUTE) return {block_sum(difference), size, -INFINITY, INFINITY};
+    return {0.0, size, block_max(high), -block_max(-low)};
+}
+
+__device__ inline Distance no_distance() { return {0.0, 0.0, -INFINITY, INFINITY}; }
+
+// The distance of two parts together.
+__device__ inline Distance joined(const Distance& a, const Distance& b) {
+    return {a.difference + b.difference, a.size + b.size, b.high > a.high ? b.high : a.high, b.low < a.low ? b.low : a.low};
+}
+
+// The distance of what the lanes of a warp have together: for all of them.
+__device__ inline Distance joined_lanes(Distance d) {
+    for (u32 off = 16; off > 0; off /= 2) {
+        Distance other = {__shfl_xor_sync(~0u, d.difference, off), __shfl_xor_sync(~0u, d.size, off), __shfl_xor_sync(~0u, d.high, off),
+                          __shfl_xor_sync(~0u, d.low, off)};
+        d = joined(d, other);
     }
     return d;
 }
 
-// Ends the sample of this block if it is to end, and takes its answer; for the whole batch, only notes the distance.
-__device__ inline void conclude(const Stopping& stopping, u32 iteration, const Samples& samples, Distance d, const float* image, u64 len,
-                                float* answers) {
-    __shared__ bool done;
-    u32 sample = blockIdx.x;
-    if (threadIdx.x == 0) {
-        if (samples.progress[sample].bad) d.size = NAN;
-        if (stopping.together) {
-            samples.distances[sample] = d;
-            done = false;
-        } else {
-            done = ended(stopping, iteration, d, samples.progress[sample], samples.reports[sample]);
-            if (done) {
-                samples.active[sample] = 0;
-                atomicSub(samples.remaining, 1u);
-            }
-        }
+// Ends a sample if it is to end; for the whole batch, only notes the distance. One thread. The last image stays where it is: nothing
+// is written for samples that have ended.
+__device__ inline void conclude(const Stopping& stopping, u32 iteration, const Samples& samples, u32 sample, Distance d) {
+    if (samples.progress[sample].bad) d.size = NAN;
+    if (stopping.together) {
+        samples.distances[sample] = d;
+    } else if (ended(stopping, iteration, d, samples.progress[sample], samples.reports[sample])) {
+        samples.active[sample] = 0;
+        atomicSub(samples.remaining, 1u);
     }
-    __syncthreads();
-    if (done)
-        for (u64 i = threadIdx.x; i < len; i += THREADS) answers[sample * len + i] = image[i];
 }

@@ -1,0 +1,499 @@
+//! Convolutions: how their images and weights are laid out, and the kernels that multiply them on tensor cores.
+
+use std::sync::Arc;
+
+use super::gpu::{Gpu, Grid, Memory, THREADS};
+use super::kernel::{Argument, Passed, launch};
+use super::plan::MapConstants;
+use super::product::{Axis, Factor, add_parts, sum_in_parts};
+use super::solve::Distance;
+use crate::{Padding, Result};
+
+/// Channels of a slab, pixels of a block and of its halo, as in `kernels/convolutions.cu`.
+const SLAB: usize = 16;
+const PIXELS: usize = 256;
+const HALO: usize = 448;
+/// The largest side of a kernel: the halo of one pixel fits.
+pub(super) const LARGEST_SIDE: usize = 21;
+/// Columns that a block may have, by eights.
+const BLOCK_COLUMNS: [usize; 3] = [6, 4, 2];
+
+/// Images that are convolved with kernels of `side x side` taps.
+#[derive(Clone, Copy)]
+pub(super) struct Convolution {
+    pub batch: usize,
+    pub height: usize,
+    pub width: usize,
+    pub side: usize,
+    pub padding: Padding,
+    /// Channels of each image that goes in and of each that comes out.
+    pub inputs: usize,
+    pub outputs: usize,
+    /// Images per sample that go in and that come out.
+    pub planes_in: usize,
+    pub planes_out: usize,
+}
+
+/// `Convolution` of the kernels.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Shape {
+    height: u32,
+    width: u32,
+    inputs: u32,
+    outputs: u32,
+    planes_in: u32,
+    planes_out: u32,
+    side: u32,
+    circular: u32,
+    tile_height: u32,
+    tile_width: u32,
+    across: u32,
+    tiles: u32,
+    column_tiles: u32,
+    unused: u32,
+}
+
+/// What is done with the sums: `Keep`, `Apply`, `Linearise` and `Pull` of the kernels.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Keep {
+    bias: u64,
+    out: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Apply {
+    map: MapConstants,
+    y: u64,
+    argument: u64,
+    out: u64,
+    distances: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Linearise {
+    map: MapConstants,
+    y: u64,
+    slopes: u64,
+    out: u64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Pull {
+    planes: u32,
+    unused: u32,
+    v: u64,
+    slopes: u64,
+    argument: u64,
+    out: u64,
+    distances: u64,
+}
+
+// SAFETY: `repr(C)`, the fields of the structs of the same names (`Convolution` for `Shape`) in `convolutions.cu`, no padding: 56, 16, 96,
+// 88 and 48 bytes are the sums of their fields.
+unsafe impl Passed for Shape {}
+// SAFETY: as above.
+unsafe impl Passed for Keep {}
+// SAFETY: as above.
+unsafe impl Passed for Apply {}
+// SAFETY: as above.
+unsafe impl Passed for Linearise {}
+// SAFETY: as above.
+unsafe impl Passed for Pull {}
+
+/// How a convolution is shared out over blocks; by its shape alone, so that the bits of a sample do not depend on the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sharing {
+    /// Pixels of a block.
+    tile: (usize, usize),
+    /// Tiles of an image: below each other, next to each other.
+    tiles: (usize, usize),
+    /// Columns of a block, by eights, and how many such groups of columns there are.
+    columns: usize,
+    groups: usize,
+}
+
+impl Convolution {
+    fn area(&self) -> usize {
+        self.height * self.width
+    }
+
+    pub fn taps(&self) -> usize {
+        self.side * self.side
+    }
+
+    /// Tiles of at most so many pixels, and of so many with their halo: height and width of each; how many below and next to each other.
+    fn tiling(&self, pixels: usize, halo: usize) -> ((usize, usize), (usize, usize)) {
+        let reach = self.side - 1;
+        // For each number of tiles next to each other: the highest that fit, then as even as possible. As few tiles as possible, and of
+        // those the ones with the least halo.
+        let candidate = |across: usize| {
+            let width = self.width.div_ceil(across);
+            let most = (pixels / width).min((halo / (width + reach)).saturating_sub(reach)).min(self.height);
+            let down = self.height.div_ceil(most.max(1));
+            let height = self.height.div_ceil(down);
+            let cost = (down * across, (height + reach) * (width + reach));
+            (most > 0).then_some((cost, (height, width), (down, across)))
+        };
+        let best = (1..=self.width).filter_map(candidate).min();
+        let (_, tile, tiles) = best.expect("the halo of one pixel fits");
+        (tile, tiles)
+    }
+
+    fn sharing(&self) -> Sharing {
+        let (tile, tiles) = self.tiling(PIXELS, HALO);
+        let needed = self.planes_out * self.outputs.div_ceil(8);
+        // Every group of columns reads the images again, which costs about as much as two more eights.
+        let cost = |&columns: &usize| needed.div_ceil(columns) * (columns + 2);
+        let columns = BLOCK_COLUMNS.into_iter().min_by_key(cost).unwrap_or(2);
+        Sharing { tile, tiles, columns, groups: needed.div_ceil(columns) }
+    }
+
+    fn shape(&self, sharing: Sharing) -> Shape {
+        Shape {
+            height: self.height as u32,
+            width: self.width as u32,
+            inputs: self.inputs as u32,
+            outputs: self.outputs as u32,
+            planes_in: self.planes_in as u32,
+            planes_out: self.planes_out as u32,
+            side: self.side as u32,
+            circular: u32::from(self.padding == Padding::Circular),
+            tile_height: sharing.tile.0 as u32,
+            tile_width: sharing.tile.1 as u32,
+            across: sharing.tiles.1 as u32,
+            tiles: (sharing.tiles.0 * sharing.tiles.1) as u32,
+            column_tiles: (sharing.columns * sharing.groups) as u32,
+            unused: 0,
+        }
+    }
+
+    /// Numbers in the packed weights.
+    pub fn packed_len(&self) -> usize {
+        let Sharing { columns, groups, .. } = self.sharing();
+        let depth = self.planes_in * self.inputs.div_ceil(SLAB) * SLAB * self.taps();
+        (depth + 1) * columns * groups * 8
+    }
+
+    /// Parts in which the distance of each sample from its image is measured.
+    pub fn parts(&self) -> usize {
+        let Sharing { tiles, groups, .. } = self.sharing();
+        tiles.0 * tiles.1 * groups
+    }
+
+    /// Packs weights, `[out][in][tap]` of each plane. `transposed`: what they are the weights of goes the other way, from this
+    /// convolution's outputs to its inputs.
+    pub fn pack(
+        &self,
+        gpu: &Gpu,
+        weights: &[Argument],
+        transposed: bool,
+        packed: &mut Memory<f32>,
+    ) -> Result<()> {
+        let shape = self.shape(self.sharing());
+        let (first, second) = (weights[0], weights[weights.len() - 1]);
+        let grid = Grid((shape.column_tiles * 8).div_ceil(THREADS / 32), 1, 1);
+        launch!(gpu, "pack_convolution", grid, &shape, first, second, transposed, packed)
+    }
+
+    fn launch(
+        &self,
+        gpu: &Gpu,
+        names: [&'static str; 3],
+        images: &Memory<f32>,
+        packed: &Memory<f32>,
+        finish: Argument,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let sharing = self.sharing();
+        let shape = self.shape(sharing);
+        let Some(kind) = BLOCK_COLUMNS.iter().position(|&columns| columns == sharing.columns) else {
+            unreachable!("a sharing has one of these columns")
+        };
+        let grid = Grid(self.batch as u32 * shape.tiles, sharing.groups as u32, 1);
+        gpu.launch(names[kind], grid, &[(&shape).into(), images.into(), packed.into(), finish, active.into()])
+    }
+
+    /// `c = packed * images`, plus a bias for each output channel.
+    pub fn convolve(
+        &self,
+        gpu: &Gpu,
+        images: &Memory<f32>,
+        packed: &Memory<f32>,
+        bias: Option<&Memory<f32>>,
+        c: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let keep = Keep { bias: bias.map_or(0, |bias| bias.address_of(0)), out: c.address_of(0) };
+        let names = ["convolve_6", "convolve_4", "convolve_2"];
+        self.launch(gpu, names, images, packed, (&keep).into(), active)
+    }
+
+    /// `out <- F(z; y)` of a map without gains, before any normalisation; parts of the distances from `z` to `distances`.
+    #[allow(clippy::too_many_arguments)] // a map's arguments, its weights, what is measured, and whom it is for
+    pub fn apply(
+        &self,
+        gpu: &Gpu,
+        map: &MapConstants,
+        z: &Memory<f32>,
+        packed: &Memory<f32>,
+        y: &Memory<f32>,
+        out: &mut Memory<f32>,
+        distances: Option<&Memory<Distance>>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let apply = Apply {
+            map: *map,
+            y: y.address_of(0),
+            argument: z.address_of(0),
+            out: out.address_of(0),
+            distances: distances.map_or(0, |distances| distances.address_of(0)),
+        };
+        let names = ["apply_convolution_6", "apply_convolution_4", "apply_convolution_2"];
+        self.launch(gpu, names, z, packed, (&apply).into(), active)
+    }
+
+    /// The slopes of a map without gains at `(z, y)`; its image before the normalisation to `out`.
+    #[allow(clippy::too_many_arguments)] // as above
+    pub fn linearise(
+        &self,
+        gpu: &Gpu,
+        map: &MapConstants,
+        z: &Memory<f32>,
+        packed: &Memory<f32>,
+        y: &Memory<f32>,
+        slopes: &mut Memory<f32>,
+        out: Option<&Memory<f32>>,
+    ) -> Result<()> {
+        let linearise = Linearise {
+            map: *map,
+            y: y.address_of(0),
+            slopes: slopes.address_of(0),
+            out: out.map_or(0, |out| out.address_of(0)),
+        };
+        let names = ["linearise_convolution_6", "linearise_convolution_4", "linearise_convolution_2"];
+        self.launch(gpu, names, z, packed, (&linearise).into(), None)
+    }
+
+    /// `out <- D (packed * q + v)`, `D` the slopes, or 1 without them; parts of the distances from `q` to `distances`.
+    #[allow(clippy::too_many_arguments)] // as above
+    pub fn pull(
+        &self,
+        gpu: &Gpu,
+        q: &Memory<f32>,
+        packed: &Memory<f32>,
+        v: &Memory<f32>,
+        slopes: Option<&Memory<f32>>,
+        out: &mut Memory<f32>,
+        distances: Option<&Memory<Distance>>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let pull = Pull {
+            planes: if slopes.is_some() { self.planes_in as u32 } else { 1 },
+            unused: 0,
+            v: v.address_of(0),
+            slopes: slopes.map_or(0, |slopes| slopes.address_of(0)),
+            argument: q.address_of(0),
+            out: out.address_of(0),
+            distances: distances.map_or(0, |distances| distances.address_of(0)),
+        };
+        let names = ["pull_convolution_6", "pull_convolution_4", "pull_convolution_2"];
+        self.launch(gpu, names, q, packed, (&pull).into(), active)
+    }
+}
+
+/// Pixels of a tile of the gradient's kernels and of its halo, as in `kernels/convolution_gradients.cu`.
+const GRADIENT_PIXELS: usize = 64;
+const GRADIENT_HALO: usize = 136;
+/// Blocks of a gradient: as many as an H200 runs at once. Fixed, so that sums do not depend on the GPU.
+const GRADIENT_BLOCKS: usize = 256;
+/// Outputs by sixteens and inputs by eights of the blocks that there are.
+const GRADIENT_KERNELS: [(&str, usize, usize); 4] =
+    [("gradient_3_6", 3, 6), ("gradient_2_4", 2, 4), ("gradient_1_2", 1, 2), ("gradient_3_1", 3, 1)];
+
+/// `Gradient` of the kernels.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Gradient {
+    height: u32,
+    width: u32,
+    inputs: u32,
+    outputs: u32,
+    planes: u32,
+    circular: u32,
+    tile_height: u32,
+    tile_width: u32,
+    across: u32,
+    tiles: u32,
+    count: u32,
+    part: u32,
+}
+
+// SAFETY: `repr(C)`, the fields of `Gradient` in `convolution_gradients.cu`, 12 of 4 bytes.
+unsafe impl Passed for Gradient {}
+
+impl Convolution {
+    /// Adds the gradient for the weights `[out][in][tap]` of each output plane to `sums`.
+    pub fn add_gradient(
+        &self,
+        gpu: &Arc<Gpu>,
+        gradients: &Memory<f32>,
+        images: &Memory<f32>,
+        sums: &mut [&mut Memory<f32>],
+    ) -> Result<()> {
+        let len = self.planes_out * self.outputs * self.taps() * self.inputs;
+        let (partial, count) = if self.side == 3 {
+            self.gradient_parts(gpu, gradients, images, len)?
+        } else {
+            self.plain_gradient_parts(gpu, gradients, images)?
+        };
+        add_parts(gpu, &partial, count, len, (self.taps(), self.inputs), 1.0, sums)
+    }
+
+    /// Parts of the gradient `[plane][out][tap][in]` of 3x3 kernels, and how many.
+    fn gradient_parts(
+        &self,
+        gpu: &Arc<Gpu>,
+        gradients: &Memory<f32>,
+        images: &Memory<f32>,
+        len: usize,
+    ) -> Result<(Memory<f32>, usize)> {
+        let (tile, tiles) = self.tiling(GRADIENT_PIXELS, GRADIENT_HALO);
+        let groups = |&(_, outputs, inputs): &(&'static str, usize, usize)| {
+            (self.outputs.div_ceil(16 * outputs), self.inputs.div_ceil(8 * inputs))
+        };
+        // Each group reads its channels of both sides again, which costs about as much as four products more.
+        let cost = |kernel: &(&'static str, usize, usize)| {
+            let ((down, across), (_, outputs, inputs)) = (groups(kernel), *kernel);
+            down * across * (outputs * (9 * inputs).div_ceil(8) + 4)
+        };
+        let kernel =
+            GRADIENT_KERNELS.iter().min_by_key(|kernel| cost(kernel)).unwrap_or(&GRADIENT_KERNELS[0]);
+        let (outputs, inputs) = groups(kernel);
+        let count = self.batch * tiles.0 * tiles.1;
+        let part = count.div_ceil((GRADIENT_BLOCKS / (self.planes_out * outputs * inputs)).max(1));
+        let parts = count.div_ceil(part);
+        let shape = Gradient {
+            height: self.height as u32,
+            width: self.width as u32,
+            inputs: self.inputs as u32,
+            outputs: self.outputs as u32,
+            planes: self.planes_out as u32,
+            circular: u32::from(self.padding == Padding::Circular),
+            tile_height: tile.0 as u32,
+            tile_width: tile.1 as u32,
+            across: tiles.1 as u32,
+            tiles: (tiles.0 * tiles.1) as u32,
+            count: count as u32,
+            part: part as u32,
+        };
+        let mut partial = Memory::room(gpu, parts * len)?;
+        let grid = Grid(parts as u32, (self.planes_out * outputs) as u32, inputs as u32);
+        let arguments = [(&shape).into(), gradients.into(), images.into(), (&mut partial).into()];
+        gpu.launch(kernel.0, grid, &arguments)?;
+        Ok((partial, parts))
+    }
+
+    /// The same for kernels of any size, without tensor cores.
+    fn plain_gradient_parts(
+        &self,
+        gpu: &Arc<Gpu>,
+        gradients: &Memory<f32>,
+        images: &Memory<f32>,
+    ) -> Result<(Memory<f32>, usize)> {
+        let (rows, columns) = (self.planes_out * self.outputs, self.taps() * self.inputs);
+        let plane = self.area() * self.outputs;
+        let factor = Factor::new(
+            gradients,
+            0,
+            Axis::grouped(self.outputs, plane, 1),
+            Axis::grouped(self.area(), self.planes_out * plane, self.outputs),
+        );
+        let images = Images {
+            address: images.address_of(0),
+            sample_stride: (self.planes_in * self.area() * self.inputs) as u64,
+            plane_stride: (self.area() * self.inputs) as u64,
+            height: self.height as u32,
+            width: self.width as u32,
+            channels: self.inputs as u32,
+            side: self.side as u32,
+            circular: u32::from(self.padding == Padding::Circular),
+            unused: 0,
+        };
+        sum_in_parts(gpu, [rows, columns, self.batch * self.area()], |target, sizes, count| {
+            let grid = Grid(rows.div_ceil(64) as u32, columns.div_ceil(64) as u32, count as u32);
+            launch!(gpu, "convolve_gradient", grid, &factor, &images, target, sizes)
+        })
+    }
+}
+
+/// `Images` of `kernels/product.cuh`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Images {
+    address: u64,
+    sample_stride: u64,
+    plane_stride: u64,
+    height: u32,
+    width: u32,
+    channels: u32,
+    side: u32,
+    circular: u32,
+    unused: u32,
+}
+
+// SAFETY: `repr(C)`, the fields of `Images` in `product.cuh`, 48 bytes without padding.
+unsafe impl Passed for Images {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn convolution(
+        height: usize,
+        width: usize,
+        channels: usize,
+        planes_out: usize,
+        side: usize,
+    ) -> Convolution {
+        let padding = Padding::Circular;
+        let (inputs, outputs, planes_in) = (channels, channels, 1);
+        Convolution { batch: 1, height, width, side, padding, inputs, outputs, planes_in, planes_out }
+    }
+
+    #[test]
+    fn tiles_cover_the_image_and_fit() {
+        for side in [1, 3, 5, 7, LARGEST_SIDE] {
+            for (height, width) in
+                [(32, 32), (28, 28), (64, 64), (7, 9), (1, 1), (3, 500), (500, 3), (33, 65)]
+            {
+                for (pixels, halo) in [(PIXELS, HALO), (GRADIENT_PIXELS, GRADIENT_HALO)] {
+                    if (side, halo) == (LARGEST_SIDE, GRADIENT_HALO) {
+                        continue;
+                    }
+                    let (tile, tiles) = convolution(height, width, 8, 1, side).tiling(pixels, halo);
+                    assert!(tile.0 * tile.1 <= pixels && (tile.0 + side - 1) * (tile.1 + side - 1) <= halo);
+                    assert!(tile.0 * tiles.0 >= height && tile.1 * tiles.1 >= width);
+                    assert!(tile.0 * (tiles.0 - 1) < height && tile.1 * (tiles.1 - 1) < width);
+                }
+            }
+        }
+        assert_eq!(convolution(32, 32, 48, 1, 3).sharing().tiles, (4, 1));
+    }
+
+    #[test]
+    fn columns_cover_the_channels_of_all_planes() {
+        for channels in [1, 3, 8, 16, 17, 32, 40, 48, 64, 128] {
+            for planes in [1, 2] {
+                let Sharing { columns, groups, .. } = convolution(8, 8, channels, planes, 3).sharing();
+                assert!(columns * groups >= planes * channels.div_ceil(8));
+            }
+        }
+        let Sharing { columns, groups, .. } = convolution(32, 32, 48, 1, 3).sharing();
+        assert_eq!((columns, groups), (6, 1));
+    }
+}

@@ -1,0 +1,394 @@
+// Convolutions on tensor cores, f32 accurate, and what is done with their sums while they are still in registers.
+//
+// A block has a tile of one sample's pixels, up to 256, and 8 TILES columns (output channels, of both planes where there are two).
+// It goes through the input in slabs of 16 channels: a slab of the tile and of its halo is brought to shared memory as f16 halves, scaled
+// by a power of two of its own; then every tap is one step of 16 of the sum, its pixels' addresses moved. Each warp has 32 pixels and all
+// columns. Weights are packed for the lanes that multiply by them (`pack_convolution`) and come from the L1 cache.
+//
+// Tensor cores truncate as they add: the sum over a tap's 16 channels begins at zero and is added to the total with rounding.
+// Nothing depends on other samples: the same bits in any batch.
+#include "images.cuh"
+#include "map.cuh"
+#include "mma.cuh"
+#include "solve.cuh"
+
+#define SLAB 16
+#define WARPS (THREADS / 32)
+#define HALO_MOST 448
+// Numbers of a row of staged sums, and the bytes of shared memory that they or the halo need.
+#define PITCH(tiles) (8 * (tiles) + 8)
+#define PIXEL_BYTES (4 * SLAB)
+
+struct Convolution {
+    u32 height, width, inputs, outputs, planes_in, planes_out;
+    u32 side, circular;
+    // Of a block: its pixels, how many such tiles are next to each other, and how many a sample has.
+    u32 tile_height, tile_width, across, tiles;
+    // Columns by eights, all planes: what the blocks have together.
+    u32 column_tiles, unused;
+    __device__ u32 slabs_of_plane() const { return (inputs + SLAB - 1) / SLAB; }
+    __device__ u32 slabs() const { return planes_in * slabs_of_plane(); }
+    __device__ u32 taps() const { return side * side; }
+    __device__ u64 area() const { return (u64)height * width; }
+};
+
+// Four neighbouring channels of a pixel of a sample; `count` of them exist. `whole`: all channels come in fours.
+struct Place {
+    u32 sample, pixel, channel, count;
+    bool whole;
+};
+
+__device__ inline void read_four(float (&x)[4], const float* from, const Place& place) {
+    if (place.whole) {
+        float4 v = *(const float4*)from;
+        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+    } else {
+        for (u32 i = 0; i < 4; i++) x[i] = i < place.count ? from[i] : 0.0f;
+    }
+}
+__device__ inline void write_four(const float (&x)[4], float* to, const Place& place) {
+    if (place.whole) {
+        *(float4*)to = {x[0], x[1], x[2], x[3]};
+    } else {
+        for (u32 i = 0; i < place.count; i++) to[i] = x[i];
+    }
+}
+
+// How far images are from their arguments: a thread's part.
+struct Gap {
+    double difference, size;
+    __device__ void add(const float (&image)[4], const float (&argument)[4], const Place& place) {
+        for (u32 i = 0; i < 4; i++) {
+            if (i >= place.count) continue;
+            double f = image[i], off = f - (double)argument[i];
+            difference += off * off;
+            size += f * f;
+        }
+    }
+};
+
+// out <- the sums, plus a bias for each channel.
+struct Keep {
+    const float* bias;
+    float* out;
+    __device__ bool measured() const { return false; }
+    __device__ Distance* parts() const { return 0; }
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap&) const {
+        u64 len = shape.area() * shape.outputs;
+        for (u32 plane = 0; plane < shape.planes_out; plane++) {
+            if (bias)
+                for (u32 i = 0; i < place.count; i++) sums[plane][i] += bias[plane * shape.outputs + place.channel + i];
+            write_four(sums[plane], out + (place.sample * (u64)shape.planes_out + plane) * len + (u64)place.pixel * shape.outputs + place.channel, place);
+        }
+    }
+};
+
+// Not inlined: all formulas with all activations are long, and would be compiled into every kernel many times over.
+__device__ __noinline__ float any_image_of(const Map& map, float u, float w, float y, float other) { return image_of(map, u, w, y, other); }
+__device__ __noinline__ float any_slopes_of(const Map& map, float u, float w, float y, float other, float& du, float& dw) {
+    return slopes_of(map, u, w, y, other, du, dw);
+}
+
+// Whether it is the map that is used most: its formula is short.
+__device__ inline bool plain_tanh(const Map& map) { return map.formula == SINGLE && map.activation == TANH && !map.has_power; }
+
+// The injection at a place, and the second one of a power ratio.
+__device__ inline void read_injections(const Map& map, const float* y, u64 at, const Place& place, float (&ys)[4], float (&others)[4]) {
+    if (map.formula == POWER_RATIO) {
+        read_four(ys, y + 2 * place.sample * map.len + at, place);
+        read_four(others, y + (2 * place.sample + 1) * map.len + at, place);
+    } else {
+        read_four(ys, y + place.sample * map.len + at, place);
+    }
+}
+
+// out <- F(argument; y).
+struct Apply {
+    Map map;
+    const float* y;
+    const float* argument;
+    float* out;
+    // Where the parts of the distance go, if they are wanted.
+    Distance* distances;
+    __device__ bool measured() const { return distances != 0; }
+    __device__ Distance* parts() const { return distances; }
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap& gap) const {
+        u64 at = (u64)place.pixel * shape.outputs + place.channel, state = place.sample * map.len + at;
+        float ys[4], others[4] = {}, image[4], before[4];
+        read_injections(map, y, at, place, ys, others);
+        bool plain = plain_tanh(map);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            if (plain)
+                image[i] = map.inner ? tanhf(sums[0][i] + ys[i]) + map.shift : tanhf(sums[0][i]) + (ys[i] + map.shift);
+            else
+                image[i] = any_image_of(map, sums[0][i], sums[1][i], ys[i], others[i]);
+        }
+        write_four(image, out + state, place);
+        if (!distances) return;
+        read_four(before, argument + state, place);
+        gap.add(image, before, place);
+    }
+};
+
+// slopes <- those of the map, all planes; out, where it is wanted, <- the image before any normalisation.
+struct Linearise {
+    Map map;
+    const float* y;
+    float* slopes;
+    float* out;
+    __device__ bool measured() const { return false; }
+    __device__ Distance* parts() const { return 0; }
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap&) const {
+        u64 at = (u64)place.pixel * shape.outputs + place.channel;
+        float ys[4], others[4] = {}, image[4], du[4], dw[4] = {};
+        read_injections(map, y, at, place, ys, others);
+        bool plain = plain_tanh(map);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            if (plain) {
+                float s = tanhf(map.inner ? sums[0][i] + ys[i] : sums[0][i]);
+                du[i] = (1.0f - s) * (1.0f + s);
+                image[i] = map.inner ? s + map.shift : s + (ys[i] + map.shift);
+            } else {
+                image[i] = any_slopes_of(map, sums[0][i], sums[1][i], ys[i], others[i], du[i], dw[i]);
+            }
+        }
+        float* to = slopes + place.sample * (u64)map.planes * map.len + at;
+        write_four(du, to, place);
+        if (map.planes == 2) write_four(dw, to + map.len, place);
+        if (out) write_four(image, out + place.sample * map.len + at, place);
+    }
+};
+
+// q <- D (W' q + v), all planes. Without slopes: one plane, W' q + v.
+struct Pull {
+    u32 planes, unused;
+    const float* v;
+    const float* slopes;
+    const float* argument;
+    float* out;
+    Distance* distances;
+    __device__ bool measured() const { return distances != 0; }
+    __device__ Distance* parts() const { return distances; }
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap& gap) const {
+        u64 len = shape.area() * shape.outputs, at = (u64)place.pixel * shape.outputs + place.channel;
+        float vs[4], d[4], q[4], before[4];
+        read_four(vs, v + place.sample * len + at, place);
+        for (u32 plane = 0; plane < planes; plane++) {
+            u64 state = (place.sample * (u64)planes + plane) * len + at;
+            if (slopes) read_four(d, slopes + state, place);
+            for (u32 i = 0; i < 4; i++) q[i] = (slopes ? d[i] : 1.0f) * (sums[0][i] + vs[i]);
+            write_four(q, out + state, place);
+            if (!distances) continue;
+            read_four(before, argument + state, place);
+            gap.add(q, before, place);
+        }
+    }
+};
+
+// Where 16 bytes of a pixel of a slab lie: high channels 0-7, 8-15, low ones 0-7, 8-15, turned so that the same of eight neighbouring
+// pixels are in different banks.
+__device__ inline u32 chunk_at(u32 pixel, u32 chunk) { return pixel * PIXEL_BYTES + ((chunk ^ (pixel >> 1 & 3)) << 4); }
+
+// Brings a slab of a tile to shared memory; what its sums are to be multiplied by. `from` is the sample's plane, at the slab's channels.
+__device__ inline float load_slab(const Convolution& shape, const float* from, u32 channel, int first_row, int first_column, unsigned char* halo) {
+    __shared__ u32 sizes[WARPS];
+    const u32 STEPS = HALO_MOST * 4 / THREADS;
+    u32 reach = shape.side - 1, pitch = shape.tile_width + reach, count = pitch * (shape.tile_height + reach);
+    u32 pixel = threadIdx.x / 4, four = threadIdx.x % 4 * 4, row = pixel / pitch, column = pixel % pitch;
+    u32 row_step = THREADS / 4 / pitch, column_step = THREADS / 4 % pitch;
+    bool fours = shape.inputs % 4 == 0;
+    float x[STEPS][4];
+    u32 size = 0;
+#pragma unroll
+    for (u32 i = 0; i < STEPS; i++) {
+        int r = first_row + (int)row, c = first_column + (int)column;
+        float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (pixel + i * (THREADS / 4) < count && inside(r, c, shape.height, shape.width, shape.circular))
+            v = four_channels(from + (u64)((u32)r * shape.width + (u32)c) * shape.inputs + four, (int)shape.inputs - (int)(channel + four), fours);
+        x[i][0] = v.x, x[i][1] = v.y, x[i][2] = v.z, x[i][3] = v.w;
+        column += column_step;
+        row += row_step;
+        if (column >= pitch) {
+            column -= pitch;
+            row++;
+        }
+    }
+#pragma unroll
+    for (u32 i = 0; i < STEPS; i++)
+        for (u32 k = 0; k < 4; k++) size = max(size, size_bits(x[i][k]));
+    size = warp_max(size);
+    if (threadIdx.x % 32 == 0) sizes[threadIdx.x / 32] = size;
+    // Also: nobody reads the last slab any more.
+    __syncthreads();
+    for (u32 k = 0; k < WARPS; k++) size = max(size, sizes[k]);
+    Scale scale = scale_of(size);
+#pragma unroll
+    for (u32 i = 0; i < STEPS; i++) {
+        u32 p = pixel + i * (THREADS / 4);
+        if (p >= count) break;
+        Halves a = halves_f16(x[i][0] * scale.to, x[i][1] * scale.to), b = halves_f16(x[i][2] * scale.to, x[i][3] * scale.to);
+        u32 at = chunk_at(p, four / 8) + four % 8 * 2;
+        *(uint2*)(halo + at) = {a.high, b.high};
+        *(uint2*)(halo + (at ^ 32)) = {a.low, b.low};
+    }
+    __syncthreads();
+    return scale.back;
+}
+
+// The packed weights: [slab][tap][eight columns][lane], the high and low halves of what the lane multiplies by; then what each column's
+// sums are to be multiplied by.
+template <u32 TILES, class Finish>
+__device__ void convolution(const Convolution& shape, const float* images, const float* packed, const Finish& finish, const u32* active) {
+    __shared__ __align__(128) unsigned char room[HALO_MOST * PIXEL_BYTES];
+    static_assert(WARPS * 16 * PITCH(6) * sizeof(float) <= sizeof(room), "the staged sums do not fit");
+    u32 sample = blockIdx.x / shape.tiles, tile = blockIdx.x % shape.tiles, first_tile = blockIdx.y * TILES;
+    if (active && !active[sample]) return;
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, centre = shape.side / 2;
+    u32 top = tile / shape.across * shape.tile_height, left = tile % shape.across * shape.tile_width;
+    u32 pixels = shape.tile_height * shape.tile_width, pitch = shape.tile_width + shape.side - 1;
+    // This lane's pixels of the two tiles of 16, in the halo, as the first tap sees them.
+    u32 at[2];
+    for (u32 m = 0; m < 2; m++) {
+        u32 pixel = min(warp * 32 + m * 16 + lane % 16, pixels - 1);
+        at[m] = pixel / shape.tile_width * pitch + pixel % shape.tile_width;
+    }
+    bool busy = warp * 32 < pixels;
+    float total[2][TILES][4];
+#pragma unroll
+    for (u32 m = 0; m < 2; m++)
+#pragma unroll
+        for (u32 n = 0; n < TILES; n++)
+#pragma unroll
+            for (u32 k = 0; k < 4; k++) total[m][n][k] = 0.0f;
+    const uint4* weights = (const uint4*)packed + first_tile * 32 + lane;
+    u32 slabs = shape.slabs_of_plane(), steps_left = shape.slabs() * shape.taps();
+    // Weights are loaded one step ahead.
+    uint4 w[TILES];
+#pragma unroll
+    for (u32 n = 0; n < TILES; n++) w[n] = __ldg(weights + n * 32);
+#pragma unroll 1
+    for (u32 slab = 0; slab < shape.slabs(); slab++) {
+        u32 channel = slab % slabs * SLAB;
+        const float* from = images + (sample * (u64)shape.planes_in + slab / slabs) * shape.area() * shape.inputs + channel;
+        float back = load_slab(shape, from, channel, (int)top - (int)centre, (int)left - (int)centre, room);
+        if (!busy) continue;
+#pragma unroll 1
+        for (u32 down = 0; down < shape.side; down++)
+#pragma unroll 1
+            for (u32 right = 0; right < shape.side; right++) {
+                u32 high[2][4], low[2][4];
+#pragma unroll
+                for (u32 m = 0; m < 2; m++) {
+                    u32 chunk = chunk_at(at[m] + down * pitch + right, lane / 16);
+                    load_tiles(high[m], room + chunk);
+                    load_tiles(low[m], room + (chunk ^ 32));
+                }
+                if (--steps_left) weights += shape.column_tiles * 32;
+#pragma unroll
+                for (u32 n = 0; n < TILES; n++) {
+                    float sums[2][4] = {};
+#pragma unroll
+                    for (u32 m = 0; m < 2; m++) multiply_f16(sums[m], low[m], w[n].x, w[n].y);
+#pragma unroll
+                    for (u32 m = 0; m < 2; m++) multiply_f16(sums[m], high[m], w[n].z, w[n].w);
+#pragma unroll
+                    for (u32 m = 0; m < 2; m++) multiply_f16(sums[m], high[m], w[n].x, w[n].y);
+                    w[n] = __ldg(weights + n * 32);
+#pragma unroll
+                    for (u32 m = 0; m < 2; m++)
+#pragma unroll
+                        for (u32 k = 0; k < 4; k++) total[m][n][k] = fmaf(sums[m][k], back, total[m][n][k]);
+                }
+            }
+    }
+    // The sums go through shared memory, so that a thread gets neighbouring channels, and both planes.
+    __syncthreads();
+    float* staged = (float*)room + warp * 16 * PITCH(TILES);
+    const float* scales = packed + (u64)shape.slabs() * shape.taps() * shape.column_tiles * 128 + first_tile * 8;
+    u32 planes = shape.planes_out, fours = TILES / planes * 2;
+    bool whole = shape.outputs % 4 == 0;
+    Gap gap = {0.0, 0.0};
+#pragma unroll
+    for (u32 m = 0; m < 2; m++) {
+        __syncwarp();
+#pragma unroll
+        for (u32 n = 0; n < TILES; n++) {
+            u32 column = n * 8 + lane % 4 * 2;
+            float2 scale = *(const float2*)(scales + column);
+            float* to = staged + lane / 4 * PITCH(TILES) + column;
+            *(float2*)to = {total[m][n][0] * scale.x, total[m][n][1] * scale.y};
+            *(float2*)(to + 8 * PITCH(TILES)) = {total[m][n][2] * scale.x, total[m][n][3] * scale.y};
+        }
+        __syncwarp();
+#pragma unroll 1
+        for (u32 item = lane; item < 16 * fours; item += 32) {
+            u32 row = item / fours, four = item % fours, pixel = warp * 32 + m * 16 + row;
+            u32 r = top + pixel / shape.tile_width, c = left + pixel % shape.tile_width;
+            u32 channel = first_tile / planes * 8 + four * 4;
+            if (pixel >= pixels || r >= shape.height || c >= shape.width || channel >= shape.outputs) continue;
+            Place place = {sample, r * shape.width + c, channel, min(4u, shape.outputs - channel), whole};
+            const float* sums = staged + row * PITCH(TILES) + (four / 2 * planes * 8 + four % 2 * 4);
+            float values[2][4];
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                values[0][i] = sums[i];
+                values[1][i] = planes == 2 ? sums[8 + i] : 0.0f;
+            }
+            finish.four(shape, place, values, gap);
+        }
+    }
+    if (!finish.measured()) return;
+    double difference = block_sum(gap.difference), size = block_sum(gap.size);
+    if (threadIdx.x == 0) finish.parts()[(u64)blockIdx.x * gridDim.y + blockIdx.y] = {difference, size, 0.0, 0.0};
+}
+
+#define CONVOLUTIONS(tiles)                                                                                                      \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                     \
+    convolve_##tiles(Convolution shape, const float* images, const float* packed, Keep keep, const u32* active) {                \
+        convolution<tiles>(shape, images, packed, keep, active);                                                                 \
+    }                                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                     \
+    apply_convolution_##tiles(Convolution shape, const float* images, const float* packed, const __grid_constant__ Apply apply, \
+                              const u32* active) {                                                                               \
+        convolution<tiles>(shape, images, packed, apply, active);                                                                \
+    }                                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                     \
+    linearise_convolution_##tiles(Convolution shape, const float* images, const float* packed,                                   \
+                                  const __grid_constant__ Linearise linearise, const u32* active) {                              \
+        convolution<tiles>(shape, images, packed, linearise, active);                                                            \
+    }                                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                     \
+    pull_convolution_##tiles(Convolution shape, const float* images, const float* packed, Pull pull, const u32* active) {        \
+        convolution<tiles>(shape, images, packed, pull, active);                                                                 \
+    }
+CONVOLUTIONS(2)
+CONVOLUTIONS(4)
+CONVOLUTIONS(6)
+
+// Packs the weights [out][in][tap] of up to two planes for `convolution`, a warp for each column. Transposed: the columns are the inputs,
+// the taps mirrored, and the planes are summed over.
+extern "C" __global__ void __launch_bounds__(THREADS)
+pack_convolution(Convolution shape, const float* first, const float* second, u32 transposed, float* packed) {
+    u32 column = blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32, tile = column / 8;
+    if (tile >= shape.column_tiles) return;
+    u32 taps = shape.taps(), slabs = shape.slabs_of_plane(), out = tile / shape.planes_out * 8 + column % 8;
+    // Number `in` of the slab's plane.
+    auto weight = [&](u32 slab, u32 tap, u32 in) {
+        u32 c = slab % slabs * SLAB + in, plane = transposed ? slab / slabs : tile % shape.planes_out;
+        if (c >= shape.inputs || out >= shape.outputs) return 0.0f;
+        const float* w = plane == 0 ? first : second;
+        return transposed ? w[((u64)c * shape.outputs + out) * taps + (taps - 1 - tap)] : w[((u64)out * shape.inputs + c) * taps + tap];
+    };
+    u32 steps = shape.slabs() * taps, size = 0;
+    for (u32 i = lane; i < steps * SLAB; i += 32) size = max(size, size_bits(weight(i / SLAB / taps, i / SLAB % taps, i % SLAB)));
+    Scale scale = scale_of(warp_max(size));
+    for (u32 i = lane; i < steps * 4; i += 32) {
+        u32 step = i / 4, in = i % 4 * 2, slab = step / taps, tap = step % taps;
+        Halves a = halves_f16(weight(slab, tap, in) * scale.to, weight(slab, tap, in + 1) * scale.to);
+        Halves b = halves_f16(weight(slab, tap, in + 8) * scale.to, weight(slab, tap, in + 9) * scale.to);
+        ((uint4*)packed)[((u64)step * shape.column_tiles + tile) * 32 + column % 8 * 4 + i % 4] = {a.high, b.high, a.low, b.low};
+    }
+    if (lane == 0) packed[(u64)steps * shape.column_tiles * 128 + column] = scale.back;
+}
