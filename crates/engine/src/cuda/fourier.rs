@@ -35,6 +35,13 @@ const PRODUCTS: [(usize, &str); 4] = [
     (64, "fourier_product_64"),
 ];
 const PRODUCT_SAMPLES: usize = 128;
+/// Those of changes on tensor cores, by their outputs.
+const CHANGES: [(usize, &str); 4] = [
+    (16, "fourier_changes_16"),
+    (32, "fourier_changes_32"),
+    (48, "fourier_changes_48"),
+    (64, "fourier_changes_64"),
+];
 
 /// Spectra on their way, and how far each part of a sample went.
 #[derive(Debug)]
@@ -334,11 +341,32 @@ impl Iteration<'_> {
             shape.padded().div_ceil(*outputs) as u32,
         );
         let ([from, to], flows) = (waves.waters(), changes.then_some(&waves.flows));
-        let arguments =
-            [(&plane).into(), matrices.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
+        let tiles = self.tiles().filter(|_| changes);
+        let arguments: [Argument; 7] = [
+            (&plane).into(),
+            matrices.into(),
+            tiles.is_none().into(),
+            (&from).into(),
+            (&to).into(),
+            flows.into(),
+            active.into(),
+        ];
         self.gpu.launch(name, grid, &arguments)?;
+        if let Some((name, tiles)) = tiles {
+            let arguments =
+                [(&plane).into(), tiles.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
+            self.gpu.launch(name, grid, &arguments)?;
+        }
         waves.swap();
         Ok(())
+    }
+
+    /// The matrices for tensor cores, and the kernel, if there are any.
+    fn tiles(&self) -> Option<(&'static str, &Memory<u32>)> {
+        let Resolvent { forward_tiles, adjoint_tiles, shape, .. } = self.resolvent;
+        let tiles = if self.slopes.is_some() { adjoint_tiles } else { forward_tiles };
+        let (_, name) = CHANGES.iter().find(|(outputs, _)| *outputs == shape.padded())?;
+        (tiles.len() > 0).then_some((*name, tiles))
     }
 
     /// Row spectra to those of the image under `C`; `changes`: samples may have sent changes only.

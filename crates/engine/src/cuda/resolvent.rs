@@ -22,6 +22,10 @@ const TILED: [(usize, &str); 5] = [
     (96, "resolvents_96"),
 ];
 
+/// Channels of a tile, and the most channels that there are kernels with tiles for.
+const TILE: usize = 16;
+const MOST_TILED: usize = 64;
+
 /// A map as a circular convolution: dense ones are of images of one pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -54,6 +58,12 @@ impl Shape {
     pub fn frequencies(&self) -> usize {
         self.half() * self.height
     }
+
+    /// Numbers of the matrices as tiles, for tensor cores; 0 where they do not consist of whole tiles.
+    fn tiles_len(&self) -> usize {
+        let whole = self.padded().is_multiple_of(TILE) && self.padded() <= MOST_TILED;
+        if whole { self.frequencies() * 2 * self.padded() * self.padded() } else { 0 }
+    }
 }
 
 /// The resolvents of a map for one step. With new weights they are made again, in the same memory.
@@ -68,6 +78,9 @@ pub(super) struct Resolvent {
     /// `C = (2 R - I) / (height width)` of a convolution, frequency by frequency, by columns; and of its transpose.
     pub forward: Memory<Wave>,
     pub adjoint: Memory<Wave>,
+    /// `C height width` as tiles of `f16`, and of its transpose; empty where there are none.
+    pub forward_tiles: Memory<u32>,
+    pub adjoint_tiles: Memory<u32>,
     /// `exp(2 pi i j / n)` for the height and the width.
     pub turns: [Memory<Wave>; 2],
     exact_turns: [Memory<Complex>; 2],
@@ -94,13 +107,15 @@ struct Weights {
 struct Reflections {
     forward: u64,
     adjoint: u64,
+    forward_tiles: u64,
+    adjoint_tiles: u64,
     plain: u64,
     bad: u64,
     padded: u32,
     unused: u32,
 }
 
-// SAFETY: `repr(C)`, the fields of the structs in `resolvent.cu`, no padding: 48 and 40 bytes are the sums of their fields.
+// SAFETY: `repr(C)`, the fields of the structs in `resolvent.cu`, no padding: 48 and 56 bytes are the sums of their fields.
 unsafe impl Passed for Weights {}
 // SAFETY: as above.
 unsafe impl Passed for Reflections {}
@@ -127,6 +142,8 @@ impl Resolvent {
             plain: Memory::empty(gpu),
             forward: Memory::empty(gpu),
             adjoint: Memory::empty(gpu),
+            forward_tiles: Memory::empty(gpu),
+            adjoint_tiles: Memory::empty(gpu),
             turns: [Memory::upload(gpu, &down32)?, Memory::upload(gpu, &across32)?],
             exact_turns: [Memory::upload(gpu, &down)?, Memory::upload(gpu, &across)?],
             matrices: [empty(), empty()],
@@ -156,6 +173,8 @@ impl Resolvent {
         } else {
             self.forward.reserve(frequencies * padded * padded)?;
             self.adjoint.reserve(frequencies * padded * padded)?;
+            self.forward_tiles.reserve(self.shape.tiles_len())?;
+            self.adjoint_tiles.reserve(self.shape.tiles_len())?;
         }
         let convolution = Weights {
             weights: weights.address_of(0),
@@ -170,6 +189,8 @@ impl Resolvent {
         let to = Reflections {
             forward: self.forward.address_of(0),
             adjoint: self.adjoint.address_of(0),
+            forward_tiles: self.forward_tiles.address_of(0),
+            adjoint_tiles: self.adjoint_tiles.address_of(0),
             plain: self.plain.address_of(0),
             bad: self.bad.address_of(0),
             padded: padded as u32,

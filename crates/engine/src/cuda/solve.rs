@@ -143,10 +143,14 @@ impl SampleMemory {
 
     /// Whether no sample is worked on any more. Waits for the GPU.
     pub fn all_ended(&self) -> Result<bool> {
-        let mut left = [0];
-        self.remaining.read(0, &mut left)?;
-        Ok(left[0] == 0)
+        all_ended(&self.remaining)
     }
+}
+
+fn all_ended(remaining: &Memory<u32>) -> Result<bool> {
+    let mut left = [0];
+    remaining.read(0, &mut left)?;
+    Ok(left[0] == 0)
 }
 
 /// What the accelerated methods remember of every sample.
@@ -243,6 +247,8 @@ impl Problem<'_> {
         iterates[1].reserve(batch * len)?;
         let together = stopping.extent == Extent::WholeBatch;
         let (rule, table) = self.begin(samples, reports)?;
+        let SampleMemory { active, remaining, part_distances, .. } = samples;
+        let active = &*active;
         let blocks = Grid::blocks(batch);
         let choice = memory.begin(gpu, batch, len, self.method)?;
         // Long states are shared out over several blocks.
@@ -250,8 +256,6 @@ impl Problem<'_> {
         let [first, second] = iterates;
         let (mut argument, mut image) = (&mut *second, &mut *first);
         for iteration in 1..=rule.max_iterations {
-            let SampleMemory { active, part_distances, .. } = &mut *samples;
-            let active = &*active;
             match &choice {
                 Choice::Picard => std::mem::swap(&mut argument, &mut image),
                 Choice::Anderson(memory) => {
@@ -293,7 +297,7 @@ impl Problem<'_> {
             if together {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, batch as u32)?;
             }
-            if iteration.is_multiple_of(LOOK) && samples.all_ended()? {
+            if iteration.is_multiple_of(LOOK) && all_ended(remaining)? {
                 break;
             }
         }

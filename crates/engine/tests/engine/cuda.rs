@@ -766,6 +766,8 @@ fn circular_convolutions_by_peaceman_rachford() {
         (4, 32, 32, 3),
         (3, 32, 8, 3),
         (18, 8, 28, 3),
+        (16, 8, 28, 3),
+        (48, 8, 32, 3),
         (2, 64, 64, 3),
         (34, 5, 7, 3),
         (50, 8, 4, 3),
@@ -805,6 +807,15 @@ fn circular_convolutions_by_peaceman_rachford() {
                 failures.small(what, relative_error(&z, &expected), allowed);
                 let (_, known) = solved(&exact, &problem, &solver, &rule, start).unwrap();
                 failures.holds(|| format!("{}: {reports:?} not {known:?}", what()), alike(&reports, &known));
+                // A sample alone has the same bits.
+                let len = operator.state_len();
+                let (weights, y) = (problem.weights.clone(), problem.y[2 * len..].to_vec());
+                let alone =
+                    solved(gpu, &Problem { map, batch: 1, weights, y }, &solver, &rule, start).unwrap();
+                failures.holds(
+                    || format!("{}: other bits alone", what()),
+                    alone == (z[2 * len..].to_vec(), vec![reports[2]]),
+                );
             }
             let found = differentiated(gpu, &problem, &solver, &rule, &expected, &v);
             if let Some((found, reports)) = failures.value(what, found) {

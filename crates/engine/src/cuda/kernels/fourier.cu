@@ -8,6 +8,7 @@
 // Where that one kernel is, most iterations send only the change of u: g <- g + C (u - last u), as f16, scaled by what the last
 // iteration changed. That halves what goes through memory, which is what an iteration takes its time for. Every change is rounded; a sample
 // keeps account of it, and sends u itself, in f32, before rounding could show in its residual or in its answer.
+#include "mma.cuh"
 #include "prox.cuh"
 #include "solve.cuh"
 
@@ -28,25 +29,10 @@ struct Plane {
 };
 
 // A complex number as f16.
-__device__ inline u32 narrow(Wave x) {
-#ifdef __CUDACC__
-    u32 both;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(x.im), "f"(x.re));
-    return both;
-#else
-    union { _Float16 halves[2]; u32 both; } to = {{(_Float16)x.re, (_Float16)x.im}};
-    return to.both;
-#endif
-}
+__device__ inline u32 narrow(Wave x) { return pair_f16(x.re, x.im); }
 __device__ inline Wave widen(u32 both) {
-#ifdef __CUDACC__
-    Wave x;
-    asm("{\n\t.reg .b16 re, im;\n\tmov.b32 {re, im}, %2;\n\tcvt.f32.f16 %0, re;\n\tcvt.f32.f16 %1, im;\n\t}" : "=f"(x.re), "=f"(x.im) : "r"(both));
-    return x;
-#else
-    union { u32 both; _Float16 halves[2]; } from = {both};
-    return {(float)from.halves[0], (float)from.halves[1]};
-#endif
+    float2 x = of_f16(both);
+    return {x.x, x.y};
 }
 struct __align__(8) Narrow {
     u32 a, b;
@@ -514,17 +500,25 @@ fourier_columns_any(Plane plane, const Wave* turns, u32 back, const Wave* from, 
 #define PRODUCT_DEPTH 16
 
 // to = matrix from, for 128 samples of a frequency and 16 T outputs; a thread has 8 samples and T outputs. Matrices lie by columns.
+// Without `changes_too` only of samples that sent all of u.
 template <u32 T>
-__device__ void product_of(const Plane& plane, const Wave* matrices, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
+__device__ void product_of(const Plane& plane, const Wave* matrices, u32 changes_too, const Waters& from, const Waters& to, const Flow* flows,
+                           const u32* active) {
     __shared__ Wave x[PRODUCT_DEPTH][PRODUCT_SAMPLES + 1], m[PRODUCT_DEPTH][16 * T];
     u64 frequency = blockIdx.x, first = (u64)blockIdx.y * PRODUCT_SAMPLES;
     u32 begin = blockIdx.z * 16 * T, samples = min(plane.batch - (u32)first, PRODUCT_SAMPLES), n = plane.padded;
-    if (active && !__syncthreads_or(threadIdx.x < samples && active[first + threadIdx.x] == 1)) return;
+    u64 own = first + threadIdx.x;
+    bool wanted = threadIdx.x < samples && (!active || active[own] == 1) && (changes_too || is_whole(flows, own));
+    if (!__syncthreads_or(wanted)) return;
     u32 sample = threadIdx.x / 16, output = threadIdx.x % 16;
     Wave sums[8][T];
-    bool whole[8];
+    bool whole[8], inside[8];
 #pragma unroll
-    for (u32 i = 0; i < 8; i++) whole[i] = sample + 16 * i >= samples || is_whole(flows, first + sample + 16 * i);
+    for (u32 i = 0; i < 8; i++) {
+        u32 s = sample + 16 * i;
+        whole[i] = s >= samples || is_whole(flows, first + s);
+        inside[i] = s < samples && (changes_too || whole[i]);
+    }
 #pragma unroll
     for (u32 i = 0; i < 8; i++)
 #pragma unroll
@@ -535,14 +529,14 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, const Water
         for (u32 i = 0; i < 8; i++) {
             u32 s = sample + 16 * i;
             u64 at = (frequency * plane.batch + first + s) * n + depth + output;
-            bool inside = s < samples && output < deep;
-            x[output][s] = !inside ? Wave{0.0f, 0.0f} : whole[i] ? from.whole[at] : widen(from.changes[at]);
+            bool there = inside[i] && output < deep;
+            x[output][s] = !there ? Wave{0.0f, 0.0f} : whole[i] ? from.whole[at] : widen(from.changes[at]);
         }
 #pragma unroll
         for (u32 j = 0; j < T; j++) {
             u32 o = begin + output + 16 * j;
-            bool inside = sample < deep && o < n;
-            m[sample][output + 16 * j] = inside ? matrices[(frequency * n + depth + sample) * n + o] : Wave{0.0f, 0.0f};
+            bool there = sample < deep && o < n;
+            m[sample][output + 16 * j] = there ? matrices[(frequency * n + depth + sample) * n + o] : Wave{0.0f, 0.0f};
         }
         __syncthreads();
 #pragma unroll 4
@@ -568,7 +562,7 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, const Water
         for (u32 j = 0; j < T; j++) {
             u32 s = sample + 16 * i, o = begin + output + 16 * j;
             u64 at = (frequency * plane.batch + first + s) * n + o;
-            if (s >= samples || o >= n) continue;
+            if (!inside[i] || o >= n) continue;
             if (whole[i]) to.whole[at] = sums[i][j];
             else to.changes[at] = narrow(sums[i][j]);
         }
@@ -576,13 +570,76 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, const Water
 
 #define PRODUCT(T, outputs)                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                                 \
-    fourier_product_##outputs(Plane plane, const Wave* matrices, Waters from, Waters to, const Flow* flows, const u32* active) {             \
-        product_of<T>(plane, matrices, from, to, flows, active);                                                                             \
+    fourier_product_##outputs(Plane plane, const Wave* matrices, u32 changes_too, Waters from, Waters to, const Flow* flows,                 \
+                              const u32* active) {                                                                                           \
+        product_of<T>(plane, matrices, changes_too, from, to, flows, active);                                                                \
     }
 PRODUCT(1, 16)
 PRODUCT(2, 32)
 PRODUCT(3, 48)
 PRODUCT(4, 64)
+
+// The same on tensor cores, of samples that sent changes: 16 S outputs, a warp for 16 samples. A complex number is a pair of neighbours in
+// the sum. Which inputs make a step of the sum is free, so a lane reads and writes four neighbouring numbers at once (resolvent.cu).
+template <u32 S>
+__device__ void product_of_changes(const Plane& plane, const uint4* tiles, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
+    __shared__ uint4 staged[4 * S * S * 32];
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, place = lane % 4;
+    u64 frequency = blockIdx.x, first = (u64)blockIdx.y * PRODUCT_SAMPLES + warp * 16 + row;
+    bool wanted[2];
+#pragma unroll
+    for (u32 h = 0; h < 2; h++) {
+        u64 sample = first + 8 * h;
+        wanted[h] = sample < plane.batch && active[sample] == 1 && !is_whole(flows, sample);
+    }
+    if (!__syncthreads_or(wanted[0] || wanted[1])) return;
+    for (u32 i = threadIdx.x; i < 4 * S * S * 32; i += THREADS) staged[i] = tiles[frequency * 4 * S * S * 32 + i];
+    u32 a[2 * S][4];
+    u64 at[2] = {(frequency * plane.batch + first) * (16 * S) + 4 * place, (frequency * plane.batch + first + 8) * (16 * S) + 4 * place};
+#pragma unroll
+    for (u32 h = 0; h < 2; h++)
+#pragma unroll
+        for (u32 s = 0; s < S; s++) {
+            uint4 in = {0, 0, 0, 0};
+            if (wanted[h]) in = *(const uint4*)(from.changes + at[h] + 16 * s);
+            a[2 * s][h] = in.x;
+            a[2 * s][2 + h] = in.y;
+            a[2 * s + 1][h] = in.z;
+            a[2 * s + 1][2 + h] = in.w;
+        }
+    __syncthreads();
+    float gain = 1.0f / (float)(plane.height * plane.width);
+#pragma unroll 1
+    for (u32 j = 0; j < S; j++) {
+        float sums[4][4];
+#pragma unroll
+        for (u32 e = 0; e < 4; e++) {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) sums[e][i] = 0.0f;
+#pragma unroll
+            for (u32 s = 0; s < S; s++) {
+                uint4 b = staged[((j * 4 + e) * S + s) * 32 + lane];
+                multiply_f16(sums[e], a[2 * s], b.x, b.y);
+                multiply_f16(sums[e], a[2 * s + 1], b.z, b.w);
+            }
+        }
+#pragma unroll
+        for (u32 h = 0; h < 2; h++) {
+            auto out = [&](u32 e) { return narrow({gain * sums[e][2 * h], gain * sums[e][2 * h + 1]}); };
+            if (wanted[h]) *(uint4*)(to.changes + at[h] + 16 * j) = {out(0), out(1), out(2), out(3)};
+        }
+    }
+}
+
+#define CHANGES(S, outputs)                                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                                                    \
+    fourier_changes_##outputs(Plane plane, const uint4* tiles, Waters from, Waters to, const Flow* flows, const u32* active) {               \
+        product_of_changes<S>(plane, tiles, from, to, flows, active);                                                                        \
+    }
+CHANGES(1, 16)
+CHANGES(2, 32)
+CHANGES(3, 48)
+CHANGES(4, 64)
 
 // ---- pointwise ----------------------------------------------------------------------------------------------------------
 
@@ -630,8 +687,8 @@ __device__ inline float change_scale(double size) {
     return (float)exp2(-2.0 - floor(log2(size)));
 }
 
-// A change is rounded to f16 four times on its way: to 2^-11 each.
-#define CHANGE_ROUNDING (4.0 / 2048)
+// A change is rounded to f16 four times on its way, and what it is multiplied by once: to 2^-11 each.
+#define CHANGE_ROUNDING (5.0 / 2048)
 // What rounding may have of the tolerance.
 #define ROUNDING_SHARE 0.05
 
@@ -652,29 +709,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 conclude_waves(Stopping stopping, u32 iteration, Samples samples, const Distance* parts, u32 count, u32 batch, Flow* flows, u64 len) {
     u32 sample = blockIdx.x * THREADS + threadIdx.x;
     if (sample >= batch || samples.active[sample] != 1) return;
-    Distance d = {0.0, 0.0, -INFINITY, INFINITY};
-    for (u32 k = 0; k < count; k++) {
-        const Distance& part = parts[(u64)sample * count + k];
-        d.difference += part.difference;
-        d.size += part.size;
-        d.high = part.high > d.high ? part.high : d.high;
-        d.low = part.low < d.low ? part.low : d.low;
-    }
-    if (samples.progress[sample].bad) d.size = NAN;
-    if (stopping.together) {
-        samples.distances[sample] = d;
-        return;
-    }
+    Distance d = no_distance();
+    for (u32 k = 0; k < count; k++) d = joined(d, parts[(u64)sample * count + k]);
     if (flows) {
         Flow flow = flows[sample];
         double gap = sqrt(d.difference), error = flow.whole_back ? 0.0 : flow.error + CHANGE_ROUNDING * gap;
-        bool near = residual_of(stopping.measure, d) <= stopping.tolerance;
+        bool near = !samples.progress[sample].bad && residual_of(stopping.measure, d) <= stopping.tolerance;
         bool wanted = near && error > ROUNDING_SHARE * stopping.tolerance * sqrt(d.size);
         flows[sample] = next_flow(flow, gap, error, wanted, len);
         if (wanted && iteration < stopping.max_iterations) return;
     }
-    if (ended(stopping, iteration, d, samples.progress[sample], samples.reports[sample])) {
-        samples.active[sample] = 0;
-        atomicSub(samples.remaining, 1u);
-    }
+    conclude(stopping, iteration, samples, sample, d);
 }

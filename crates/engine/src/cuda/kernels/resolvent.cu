@@ -3,7 +3,7 @@
 //
 // Without pivoting, as on the CPU: the Hermitian part of I + t (I - W) is positive definite where W is monotone. Every inverse is
 // tried on a probe vector; one that is wrong makes all solves with it end as not finite.
-#include "common.cuh"
+#include "mma.cuh"
 
 struct Complex {
     double re, im;
@@ -33,14 +33,26 @@ struct Circular {
 };
 
 // What comes of an inverse: C = (2 R - I) / (height width) by columns and its conjugate transpose by columns, `padded` numbers to a
-// column; or R itself, if `plain` is given.
+// column, and C itself and its transpose as tiles, if they are wanted; or R, if `plain` is given.
 struct Reflections {
     ComplexF* forward;
     ComplexF* adjoint;
+    u32* forward_tiles;
+    u32* adjoint_tiles;
     float* plain;
     u32* bad;
     u32 padded, unused;
 };
+
+// Puts an entry of a complex matrix where `multiply_f16` (fourier.cu) finds it: a real matrix with two columns for each output, and
+// four of them, 16 (j) + 4 (pair) + e, for each lane in a row. A lane has the inputs 16 (s) + 4 (its place) + 0, 1, 2, 3.
+__device__ inline void put_in_tiles(u32* tiles, u32 padded, u32 frequency, u32 out, u32 in, float re, float im) {
+    u32 slabs = padded / 16, row = (out / 16 * 4 + out % 4) * slabs + in / 16, lane = out % 16 / 4 * 8 + in % 16 / 4;
+    u32* to = tiles + (u64)frequency * padded * padded * 2 + ((u64)row * 32 + lane) * 4 + in % 4;
+    to[0] = pair_f16(re, -im);
+    // The column of the imaginary part is the next lane group's.
+    to[16] = pair_f16(im, re);
+}
 
 __device__ inline Complex phase_of(const Circular& w, u32 frequency, u32 tap) {
     u32 ky = frequency % w.height, kx = frequency / w.height, centre = w.side / 2;
@@ -77,6 +89,10 @@ __device__ inline void put(const Reflections& to, const Circular& w, u32 frequen
     u64 matrix = (u64)frequency * to.padded * to.padded;
     to.forward[matrix + (u64)in * to.padded + out] = {re, im};
     to.adjoint[matrix + (u64)out * to.padded + in] = {re, -im};
+    if (!to.forward_tiles) return;
+    float whole_re = inside ? (float)(2.0 * r.re - (out == in ? 1.0 : 0.0)) : 0.0f, whole_im = inside ? (float)(2.0 * r.im) : 0.0f;
+    put_in_tiles(to.forward_tiles, to.padded, frequency, out, in, whole_re, whole_im);
+    put_in_tiles(to.adjoint_tiles, to.padded, frequency, in, out, whole_re, -whole_im);
 }
 
 // y = A x for a matrix that lies in tiles: this thread has the entries (16 i + its row, 16 j + its column). y is x's twin in shared memory.
