@@ -371,7 +371,8 @@ impl Convolution {
             let ((down, across), (_, outputs, inputs)) = (groups(kernel), *kernel);
             down * across * (outputs * (9 * inputs).div_ceil(8) + 4)
         };
-        let kernel = GRADIENT_KERNELS.iter().min_by_key(|kernel| cost(kernel)).unwrap_or(&GRADIENT_KERNELS[0]);
+        let kernel =
+            GRADIENT_KERNELS.iter().min_by_key(|kernel| cost(kernel)).unwrap_or(&GRADIENT_KERNELS[0]);
         let (outputs, inputs) = groups(kernel);
         let count = self.batch * tiles.0 * tiles.1;
         let part = count.div_ceil((GRADIENT_BLOCKS / (self.planes_out * outputs * inputs)).max(1));
@@ -452,7 +453,13 @@ unsafe impl Passed for Images {}
 mod tests {
     use super::*;
 
-    fn convolution(height: usize, width: usize, channels: usize, planes_out: usize, side: usize) -> Convolution {
+    fn convolution(
+        height: usize,
+        width: usize,
+        channels: usize,
+        planes_out: usize,
+        side: usize,
+    ) -> Convolution {
         let padding = Padding::Circular;
         let (inputs, outputs, planes_in) = (channels, channels, 1);
         Convolution { batch: 1, height, width, side, padding, inputs, outputs, planes_in, planes_out }
@@ -461,7 +468,9 @@ mod tests {
     #[test]
     fn tiles_cover_the_image_and_fit() {
         for side in [1, 3, 5, 7, LARGEST_SIDE] {
-            for (height, width) in [(32, 32), (28, 28), (64, 64), (7, 9), (1, 1), (3, 500), (500, 3), (33, 65)] {
+            for (height, width) in
+                [(32, 32), (28, 28), (64, 64), (7, 9), (1, 1), (3, 500), (500, 3), (33, 65)]
+            {
                 for (pixels, halo) in [(PIXELS, HALO), (GRADIENT_PIXELS, GRADIENT_HALO)] {
                     if (side, halo) == (LARGEST_SIDE, GRADIENT_HALO) {
                         continue;
@@ -473,7 +482,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(convolution(32, 32, 48, 1, 3).sharing().tiles, (4, 1));
+        assert_eq!(convolution(32, 32, 48, 1, 3).sharing().tile, (16, 16));
     }
 
     #[test]

@@ -212,7 +212,15 @@ impl Equilibria for Cuda {
             Scheme::Plain(method) => {
                 let q_len = operators.planes() * operators.len();
                 let Work {
-                    gained, g: gradient, linearisation, iterates, ends, samples, measured, memory, ..
+                    gained,
+                    g: gradient,
+                    linearisation,
+                    iterates,
+                    ends,
+                    samples,
+                    measured,
+                    memory,
+                    ..
                 } = work;
                 let parts = operators.measured_by(method, stopping).map(|[_, adjoint]| adjoint);
                 measured.reserve(batch * parts.unwrap_or(0))?;

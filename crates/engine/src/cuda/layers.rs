@@ -1,10 +1,10 @@
 //! The operations around an equilibrium, on a GPU.
 
 use super::Cuda;
+use super::convolution::Convolution;
 use super::gpu::{Grid, Memory};
 use super::kernel::{Argument, Passed, launch};
 use super::memory::{CudaIntegers, CudaTally, Known};
-use super::convolution::Convolution;
 use super::product::{Axis, Factor, Lie, Target, add_outer_products, multiply};
 use crate::cpu::packed::check_len;
 use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState};

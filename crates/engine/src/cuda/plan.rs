@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::convolution::{Convolution, LARGEST_SIDE};
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
-use super::convolution::{Convolution, LARGEST_SIDE};
-use super::product::{Active, Axis, Factor, Lie, Target, multiply};
 use super::not_yet;
+use super::product::{Active, Axis, Factor, Lie, Target, multiply};
 use super::solve::{Distance, MethodMemory, SampleMemory};
 use crate::cpu::invert;
 use crate::cpu::packed::check_len;
@@ -171,7 +171,9 @@ impl CudaPlan {
         if let Operator::Conv { kernel, .. } = map.operator
             && kernel > LARGEST_SIDE
         {
-            return Err(not_yet(&format!("a {kernel}x{kernel} kernel (the most is {LARGEST_SIDE}x{LARGEST_SIDE})")));
+            return Err(not_yet(&format!(
+                "a {kernel}x{kernel} kernel (the most is {LARGEST_SIDE}x{LARGEST_SIDE})"
+            )));
         }
         let empty = || Memory::empty(gpu);
         let operators = Operators {
@@ -391,7 +393,8 @@ impl Operators {
     /// Parts in which the kernels of this map measure how far a state is from its image, forward and adjoint; none for maps whose
     /// images are not finished by a convolution.
     pub fn measured_parts(&self) -> Option<[usize; 2]> {
-        let (forward, back) = (self.convolution(1, 1, self.planes())?, self.convolution(1, self.planes(), 1)?);
+        let (forward, back) =
+            (self.convolution(1, 1, self.planes())?, self.convolution(1, self.planes(), 1)?);
         (!self.has_gains() && self.map.norm.is_none()).then_some([forward.parts(), back.parts()])
     }
 

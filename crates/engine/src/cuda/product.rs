@@ -129,7 +129,8 @@ pub(super) fn multiply(
     let (part, part_len) = (depth.div_ceil(parts), rows * columns);
     let mut partial = Memory::room(gpu, parts * part_len)?;
     let target = Target::new(&mut partial, 0, Axis::plain(columns), Axis::plain(1));
-    let sizes = Sizes { part: part as u32, part_stride: part_len as u64, ..whole(rows, columns, depth, active) };
+    let sizes =
+        Sizes { part: part as u32, part_stride: part_len as u64, ..whole(rows, columns, depth, active) };
     lie.launch(gpu, &a, &b, None, &target, &sizes, parts, flags)?;
     let (grid, per_sample) = (Grid::entries(part_len), sizes.rows_per_sample);
     let [rows, columns, parts] = [rows, columns, parts].map(|size| size as u32);

@@ -247,7 +247,17 @@ impl Problem<'_> {
                     launch!(gpu, "judge", shared, &rule, iteration, &table, memory, part, z, f)?;
                     if parts(len) > 1 {
                         let (count, warps) = (parts(len) as u32, Grid::threads(32 * batch));
-                        launch!(gpu, "judge_parts", warps, &rule, iteration, &table, memory, batch as u32, count)?;
+                        launch!(
+                            gpu,
+                            "judge_parts",
+                            warps,
+                            &rule,
+                            iteration,
+                            &table,
+                            memory,
+                            batch as u32,
+                            count
+                        )?;
                     }
                 }
                 Choice::Broyden(memory) => {

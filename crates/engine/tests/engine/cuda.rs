@@ -225,9 +225,16 @@ fn linear<D: Layers>(device: &D, shape: LinearShape) -> Vec<Vec<f64>> {
 fn linear_layers() {
     let Some(gpu) = gpu("linear layers") else { return };
     let mut failures = Failures::default();
-    for (batch, inputs, outputs) in
-        [(1, 1, 1), (5, 7, 3), (64, 64, 64), (70, 200, 87), (130, 65, 10), (600, 17, 129), (70, 784, 87), (128, 768, 10)]
-    {
+    for (batch, inputs, outputs) in [
+        (1, 1, 1),
+        (5, 7, 3),
+        (64, 64, 64),
+        (70, 200, 87),
+        (130, 65, 10),
+        (600, 17, 129),
+        (70, 784, 87),
+        (128, 768, 10),
+    ] {
         let shape = LinearShape { batch, inputs, outputs };
         let (found, expected, again) = (linear(gpu, shape), linear(&exact(), shape), linear(gpu, shape));
         for (what, (found, expected)) in ["y", "gx", "gw", "gb"].iter().zip(found.iter().zip(&expected)) {
@@ -318,7 +325,9 @@ fn convolutions_are_as_accurate_as_f32() {
             // Later samples are larger; as the GPU has them, in f32.
             let scaled = |seed, len: usize, sample: usize, size: f64| -> Vec<f64> {
                 let entries = numbers(seed, len);
-                let sized = |(k, x): (usize, &f64)| f64::from((x * size * 10f64.powi((k / sample) as i32 * 3)) as f32);
+                let sized = |(k, x): (usize, &f64)| {
+                    f64::from((x * size * 10f64.powi((k / sample) as i32 * 3)) as f32)
+                };
                 entries.iter().enumerate().map(sized).collect()
             };
             let x = scaled(1, batch * image * inputs, image * inputs, sizes[0]);
@@ -328,7 +337,8 @@ fn convolutions_are_as_accurate_as_f32() {
             let found = sums_of_products(gpu, shape, [&x, &w, &gy]);
             let expected = sums_of_products(&exact(), shape, [&x, &w, &gy]);
             let bounds = sums_of_products(&exact(), shape, [&absolute[0], &absolute[1], &absolute[2]]);
-            for (k, (what, allowed)) in [("y", 1e-6), ("gx", 1e-6), ("gw", 2e-6)].into_iter().enumerate() {
+            // The factors of weight gradients are rounded to 17 bits: what is left of that after a sum over a few dozen pixels.
+            for (k, (what, allowed)) in [("y", 1e-6), ("gx", 1e-6), ("gw", 4e-6)].into_iter().enumerate() {
                 let errors = found[k].iter().zip(&expected[k]).zip(&bounds[k]);
                 let worst = errors.map(|((a, b), sum)| (a - b).abs() / sum).fold(0.0, |m: f64, e| {
                     // NaN must not pass for a small number.
