@@ -482,7 +482,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(convolution(32, 32, 48, 1, 3).sharing().tiles, (4, 1));
+        assert_eq!(convolution(32, 32, 48, 1, 3).sharing().tile, (16, 16));
     }
 
     #[test]

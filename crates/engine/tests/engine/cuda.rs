@@ -362,7 +362,8 @@ fn convolutions_are_as_accurate_as_f32() {
             let found = sums_of_products(gpu, shape, [&x, &w, &gy]);
             let expected = sums_of_products(&exact(), shape, [&x, &w, &gy]);
             let bounds = sums_of_products(&exact(), shape, [&absolute[0], &absolute[1], &absolute[2]]);
-            for (k, (what, allowed)) in [("y", 1e-6), ("gx", 1e-6), ("gw", 2e-6)].into_iter().enumerate() {
+            // The factors of weight gradients are rounded to 17 bits: what is left of that after a sum over a few dozen pixels.
+            for (k, (what, allowed)) in [("y", 1e-6), ("gx", 1e-6), ("gw", 4e-6)].into_iter().enumerate() {
                 let errors = found[k].iter().zip(&expected[k]).zip(&bounds[k]);
                 let worst = errors.map(|((a, b), sum)| (a - b).abs() / sum).fold(0.0, |m: f64, e| {
                     // NaN must not pass for a small number.
