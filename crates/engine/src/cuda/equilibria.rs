@@ -355,22 +355,28 @@ impl Cuda {
         if !linearised {
             operators.linearise(batch, z, y, work)?;
         }
-        let Work { u, gained, g: gradient, q, linearisation, .. } = work;
+        let Work { u, gained, g: gradient, linearisation, .. } = work;
         let (len, planes, units) = (operators.len(), operators.planes(), map.operator.units());
-        q.reserve(batch * planes * len)?;
-        gradient.reserve(sizes.states)?;
-        gradient.copy_from(g, sizes.states)?;
-        operators.q_of(batch, linearisation, gradient, None, gained, q, None)?;
+        let pulled = if map.norm.is_some() {
+            gradient.reserve(sizes.states)?;
+            gradient.copy_from(g, sizes.states)?;
+            operators.through_norm(batch, linearisation, gradient, None)?;
+            &*gradient
+        } else {
+            g
+        };
+        operators.turn_slopes_into_q(batch, linearisation, pulled, gained)?;
+        let q = &linearisation.slopes;
         match (map.formula, map.injection) {
             (Formula::PowerRatio { .. }, _) | (Formula::Single, Injection::Inner) => {
                 gy.copy_from(q, sizes.injections)?;
             }
-            _ => gy.copy_from(gradient, sizes.injections)?,
+            _ => gy.copy_from(pulled, sizes.injections)?,
         }
         let (gains, operator_gradients) = gw.split_at_mut(if operators.has_gains() { 2 } else { 0 });
         for ((plane, gain), sign) in gains.iter_mut().enumerate().zip([1.0, -1.0]) {
             // Rows are pixels: the gradient's all in a row, the values' in planes.
-            let left = Factor::new(gradient, 0, Axis::plain(1), Axis::plain(units));
+            let left = Factor::new(pulled, 0, Axis::plain(1), Axis::plain(units));
             let pixels = Axis::grouped(len / units, planes * len, units);
             let right = Factor::new(u, plane * len, Axis::plain(1), pixels);
             let sizes = [units, units, batch * (len / units)];

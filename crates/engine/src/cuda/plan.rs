@@ -53,8 +53,6 @@ pub(super) struct Work {
     pub gained: Memory<f32>,
     /// A gradient for the state.
     pub g: Memory<f32>,
-    /// What is fed to the transposed operators.
-    pub q: Memory<f32>,
     pub linearisation: Linearisation,
     pub iterates: [Memory<f32>; 2],
     /// The last states of a solve, where they are not the answers yet.
@@ -205,7 +203,6 @@ impl CudaPlan {
             u: empty(),
             gained: empty(),
             g: empty(),
-            q: empty(),
             linearisation,
             iterates: [empty(), empty()],
             ends: empty(),
@@ -597,7 +594,7 @@ impl Operators {
         q: &mut Memory<f32>,
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
-        let (len, planes) = (self.len(), self.planes());
+        let len = self.len();
         let mut v = v;
         if (self.map.norm.is_some() || self.has_gains())
             && let Some(v) = v.take()
@@ -606,27 +603,41 @@ impl Operators {
             launch!(self.gpu, "add_states", Grid::entries(len), &*g, v, &*g, len)?;
         }
         self.through_norm(batch, linearisation, g, active)?;
+        self.slope_product(batch, g, v, gained, &linearisation.slopes, q, active)
+    }
+
+    /// The slopes become `q = D g`, for a `g` that is pulled back through the normalisation: nobody needs them after it.
+    pub fn turn_slopes_into_q(
+        &self,
+        batch: usize,
+        linearisation: &mut Linearisation,
+        g: &Memory<f32>,
+        gained: &mut Memory<f32>,
+    ) -> Result<()> {
+        let slopes = &linearisation.slopes;
+        self.slope_product(batch, g, None, gained, slopes, slopes, None)
+    }
+
+    /// `q <- D (g + v)`, each entry from those at its place: `q` may be `D` itself.
+    #[allow(clippy::too_many_arguments)] // as above
+    fn slope_product(
+        &self,
+        batch: usize,
+        g: &Memory<f32>,
+        v: Option<&Memory<f32>>,
+        gained: &mut Memory<f32>,
+        slopes: &Memory<f32>,
+        q: &Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
         let gained = if self.has_gains() {
             self.gain_transposed(batch, g, gained, active)?;
             Some(&*gained)
         } else {
             None
         };
-        let grid = Grid::samples(batch, planes * len);
-        let slopes = &linearisation.slopes;
-        launch!(
-            self.gpu,
-            "slope_product",
-            grid,
-            &self.constants,
-            batch as u32,
-            &*g,
-            v,
-            gained,
-            slopes,
-            q,
-            active
-        )
+        let (grid, count) = (Grid::samples(batch, self.planes() * self.len()), batch as u32);
+        launch!(self.gpu, "slope_product", grid, &self.constants, count, g, v, gained, slopes, q, active)
     }
 
     /// `image <- D N' (W' q + v)`; parts of the distances from `q`, where [`Operators::measured_parts`] promises them, go to

@@ -17,7 +17,7 @@ pub(super) struct Workspace<D: Network> {
     pub shifted: D::Array,
     pub z: D::Array,
     pub g: D::Array,
-    /// Gradients of one step of several.
+    /// Gradients of one step of several; empty where there is one.
     pub gz: D::Array,
     pub gy: D::Array,
     /// The states that an unrolled layer goes through.
@@ -34,6 +34,7 @@ impl<D: Network> Workspace<D> {
         let steps = if let Adjoint::Unrolled { steps } = adjoint { steps } else { 0 };
         let several = matches!(adjoint, Adjoint::Phantom { steps: 2.. });
         let discarded = if several { map.weight_count() } else { 0 };
+        let stepwise = several || matches!(adjoint, Adjoint::Unrolled { .. });
         let tied = if map.equation().tie() == 0.0 { 0 } else { injections };
         Ok(Self {
             capacity: batch,
@@ -43,8 +44,8 @@ impl<D: Network> Workspace<D> {
             shifted: device.zeros(tied)?,
             z: device.zeros(states)?,
             g: device.zeros(states)?,
-            gz: device.zeros(states)?,
-            gy: device.zeros(injections)?,
+            gz: device.zeros(if stepwise { states } else { 0 })?,
+            gy: device.zeros(if stepwise { injections } else { 0 })?,
             trajectory: (0..steps).map(|_| device.zeros(states)).collect::<Result<_, _>>()?,
             discarded: (0..discarded).map(|k| device.zeros(map.weight_len(k))).collect::<Result<_, _>>()?,
             reports: device.reports(batch)?,
