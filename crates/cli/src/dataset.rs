@@ -91,7 +91,7 @@ fn build(set: &ImageSet, divided: &Split, config: DataConfig) -> Result<Dataset,
 }
 
 /// A folder is recorded so that it is found from anywhere.
-fn absolute(name: &str) -> String {
+pub fn absolute(name: &str) -> String {
     match protocol(name) {
         Some(_) => name.to_owned(),
         None => std::fs::canonicalize(name).map_or_else(|_| name.to_owned(), |p| p.display().to_string()),

@@ -206,7 +206,7 @@ impl Args {
         let TrainConfig { data, model, .. } = stored;
         let layout = if model.pool.is_some() { "conv" } else { "dense" };
         let asked = [
-            ("--data", self.data.clone(), data.name.clone()),
+            ("--data", self.data.as_deref().map(dataset::absolute), data.name.clone()),
             ("--split", self.split.clone(), data.split.to_string()),
             ("--split-seed", shown(self.split_seed), data.split_seed.to_string()),
             ("--arch", self.arch.map(|arch| arch.name().to_owned()), layout.to_owned()),
