@@ -219,7 +219,10 @@ impl Problem<'_> {
         };
         let (given, given_len) = self.given;
         let blocks = Grid::blocks(batch);
-        launch!(gpu, "begin_solve", blocks, &table, given, given_len, self.bad)?;
+        launch!(gpu, "begin_solve", Grid::threads(batch), &table, batch as u32, self.bad)?;
+        let (all, each) =
+            (Grid(batch as u32, parts(given_len) as u32, 1), given_len.div_ceil(parts(given_len)));
+        launch!(gpu, "check_given", all, &table, given, given_len, each)?;
         let choice = memory.begin(gpu, batch, len, self.method)?;
         // Long states are shared out over several blocks.
         let (shared, part) = (Grid(batch as u32, parts(len) as u32, 1), len.div_ceil(parts(len)));
