@@ -228,7 +228,10 @@ impl Problem<'_> {
             distances: distances.address_of(0),
         };
         let (given, given_len) = self.given;
-        launch!(gpu, "begin_solve", Grid::blocks(batch), &table, given, given_len, self.bad)?;
+        launch!(gpu, "begin_solve", Grid::threads(batch), &table, batch as u32, self.bad)?;
+        let shares = parts(given_len);
+        let (grid, each) = (Grid(batch as u32, shares as u32, 1), given_len.div_ceil(shares));
+        launch!(gpu, "check_given", grid, &table, given, given_len, each)?;
         Ok((rule, table))
     }
 

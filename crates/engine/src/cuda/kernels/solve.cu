@@ -1,17 +1,23 @@
 // Solves by plain iteration, and reports. One block per sample.
 #include "solve.cuh"
 
-// Before the first iteration. `given` is what the equation is made of: not finite, and its sample never has an answer.
-extern "C" __global__ void __launch_bounds__(THREADS) begin_solve(Samples samples, const float* given, u64 given_len, const u32* bad) {
-    u32 sample = blockIdx.x;
-    u64 count = 0;
-    for (u64 i = threadIdx.x; i < given_len; i += THREADS) count += !isfinite(given[sample * given_len + i]);
-    count = block_count(count);
-    if (threadIdx.x != 0) return;
-    samples.progress[sample] = {INFINITY, 0, count > 0 || bad[0] != 0};
+// Before the first iteration. One thread for each sample.
+extern "C" __global__ void __launch_bounds__(THREADS) begin_solve(Samples samples, u32 batch, const u32* bad) {
+    u32 sample = first_entry();
+    if (sample >= batch) return;
+    samples.progress[sample] = {INFINITY, 0, bad[0] != 0};
     samples.reports[sample] = {0, ITERATION_LIMIT, INFINITY};
     samples.active[sample] = 1;
-    if (sample == 0) samples.remaining[0] = gridDim.x;
+    if (sample == 0) samples.remaining[0] = batch;
+}
+
+// `given` is what the equation is made of: not finite, and its sample never has an answer. Blocks are samples, parts.
+extern "C" __global__ void __launch_bounds__(THREADS) check_given(Samples samples, const float* given, u64 len, u64 part) {
+    u64 sample = blockIdx.x, end = min((blockIdx.y + 1) * part, len);
+    bool finite = true;
+#pragma unroll 4
+    for (u64 i = blockIdx.y * part + threadIdx.x; i < end; i += THREADS) finite = isfinite(given[sample * len + i]) && finite;
+    if (!__syncthreads_and(finite) && threadIdx.x == 0) samples.progress[sample].bad = 1;
 }
 
 // After an application of Picard's iteration or of a splitting.
