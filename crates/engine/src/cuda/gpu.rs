@@ -10,6 +10,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
 use super::kernel::{Argument, Kernel, MODULES, entries};
+use super::times::Times;
 use crate::{EngineError, Result};
 
 /// The least driver that understands the kernels' PTX, as the driver counts: 13.0.
@@ -31,6 +32,7 @@ pub(super) struct Gpu {
     memory: u64,
     /// Whether to wait after every kernel, to find the one that fails.
     sync: bool,
+    times: Option<Times>,
 }
 
 // SAFETY: contexts, streams and functions are handles that the driver allows every thread to use; each call makes the context
@@ -147,7 +149,17 @@ impl Gpu {
         // SAFETY: as for the attributes.
         let memory = said("a GPU's memory", unsafe { result::device::total_mem(device) })? as u64;
         let sync = std::env::var("SUBDEQ_CUDA_SYNC").is_ok_and(|value| value != "0");
-        Ok(Self { device, context, stream, mark, kernels: load_kernels()?, name, memory, sync })
+        Ok(Self {
+            device,
+            context,
+            stream,
+            mark,
+            kernels: load_kernels()?,
+            name,
+            memory,
+            sync,
+            times: Times::wanted(),
+        })
     }
 
     /// What the driver calls it.
@@ -188,7 +200,11 @@ impl Gpu {
         // SAFETY: event and stream are this GPU's own. Another thread may move the mark; it only moves it further on.
         said("the GPU", unsafe {
             result::event::record(self.mark, self.stream).and_then(|()| result::event::synchronize(self.mark))
-        })
+        })?;
+        if let Some(times) = &self.times {
+            times.read();
+        }
+        Ok(())
     }
 
     /// Waits for everything that was asked for.
@@ -209,8 +225,13 @@ impl Gpu {
         let (grid, block) = ((grid.0, grid.1, grid.2), (THREADS, 1, 1));
         // SAFETY: the arguments are of the kinds that the kernel takes and outlive the call, which copies them. What the kernel
         // reads and writes is the GPU's memory, which Rust has no references to; lengths are checked by who calls this.
-        let launched =
-            unsafe { result::launch_kernel(kernel.function(), grid, block, 0, self.stream, &mut pointers) };
+        let mut launch = || unsafe {
+            result::launch_kernel(kernel.function(), grid, block, 0, self.stream, &mut pointers)
+        };
+        let launched = match &self.times {
+            None => launch(),
+            Some(times) => times.around(name, self.stream, launch),
+        };
         launched.map_err(|error| failed(&format!("kernel `{name}` on {grid:?} blocks"), &error))?;
         if self.sync {
             // SAFETY: the stream is this GPU's own.
@@ -225,6 +246,9 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         // Nothing can be done about errors here: the process may be ending, and the driver with it.
         if self.bind().is_ok() {
+            if let Some(times) = self.times.as_ref().filter(|_| self.wait().is_ok()) {
+                times.show();
+            }
             // SAFETY: stream and event are this GPU's own, all arrays on it are gone (they hold the GPU), and the context was retained once.
             unsafe {
                 let _ = result::event::destroy(self.mark);

@@ -4,7 +4,8 @@
 //! only where it reads: a training step reads nothing but its [`crate::Summary`], and a solve one word in every few
 //! iterations. No sum depends on chance: same bits from run to run, and for a sample the same bits in any batch at any position.
 //!
-//! `SUBDEQ_CUDA_SYNC=1` in the environment waits after every kernel, so that an error names the kernel that made it.
+//! `SUBDEQ_CUDA_SYNC=1` in the environment waits after every kernel, so that an error names the kernel that made it;
+//! `SUBDEQ_CUDA_TIMES=1` shows where the time went when the GPU is no longer used.
 
 mod data_sets;
 mod equilibria;
@@ -22,6 +23,7 @@ mod scratch;
 mod shifted;
 mod solve;
 mod spectra;
+mod times;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
