@@ -273,6 +273,8 @@ CUresult cuDeviceGetDefaultMemPool(Handle* pool, int) { *pool = (Handle)3; retur
 CUresult cuMemPoolGetAttribute(Handle, int, void* value) { *(uint64_t*)value = most_bytes; return 0; }
 CUresult cuEventCreate(Handle* event, unsigned) { *event = (Handle)5; return 0; }
 CUresult cuEventRecord(Handle, Handle) { return 0; }
+CUresult cuEventElapsedTime_v2(float* ms, Handle, Handle) { *ms = 0.0f; return 0; }
+CUresult cuEventElapsedTime(float* ms, Handle, Handle) { *ms = 0.0f; return 0; }
 CUresult cuEventSynchronize(Handle) { return 0; }
 CUresult cuEventDestroy_v2(Handle) { return 0; }
 CUresult cuMemPoolSetAttribute(Handle, int, void*) { return 0; }

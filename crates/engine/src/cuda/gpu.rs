@@ -10,6 +10,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
 use super::kernel::{Argument, Kernel, MODULES, Module, Target, entries};
+use super::times::Times;
 use crate::{EngineError, Result};
 
 /// The least driver that understands the kernels' PTX, as the driver counts: 13.0.
@@ -37,6 +38,7 @@ pub(super) struct Gpu {
     memory: u64,
     /// Whether to wait after every kernel, to find the one that fails.
     sync: bool,
+    times: Option<Times>,
 }
 
 // SAFETY: contexts, streams and functions are handles that the driver allows every thread to use; each call makes the context
@@ -165,7 +167,8 @@ impl Gpu {
             kernels.extend(load_module(module)?);
         }
         let kernels = RwLock::new(kernels);
-        Ok(Self { device, context, stream, mark, kernels, name, capability, memory, sync })
+        let times = Times::wanted();
+        Ok(Self { device, context, stream, mark, kernels, name, capability, memory, sync, times })
     }
 
     /// Its compute capability, times 10.
@@ -281,7 +284,11 @@ impl Gpu {
         // SAFETY: event and stream are this GPU's own. Another thread may move the mark; it only moves it further on.
         said("the GPU", unsafe {
             result::event::record(self.mark, self.stream).and_then(|()| result::event::synchronize(self.mark))
-        })
+        })?;
+        if let Some(times) = &self.times {
+            times.read();
+        }
+        Ok(())
     }
 
     /// Waits for everything that was asked for.
@@ -312,8 +319,12 @@ impl Gpu {
         let (grid, threads) = ((grid.0, grid.1, grid.2), (block.threads, 1, 1));
         // SAFETY: the arguments are of the kinds that the kernel takes and outlive the call, which copies them. What the kernel
         // reads and writes is the GPU's memory, which Rust has no references to; lengths are checked by who calls this.
-        let launched = unsafe {
+        let mut launch = || unsafe {
             result::launch_kernel(kernel.function(), grid, threads, block.shared, self.stream, &mut pointers)
+        };
+        let launched = match &self.times {
+            None => launch(),
+            Some(times) => times.around(name, self.stream, launch),
         };
         launched.map_err(|error| failed(&format!("kernel `{name}` on {grid:?} blocks"), &error))?;
         if self.sync {
@@ -329,6 +340,9 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         // Nothing can be done about errors here: the process may be ending, and the driver with it.
         if self.bind().is_ok() {
+            if let Some(times) = self.times.as_ref().filter(|_| self.wait().is_ok()) {
+                times.show();
+            }
             // SAFETY: stream and event are this GPU's own, all arrays on it are gone (they hold the GPU), and the context was retained once.
             unsafe {
                 let _ = result::event::destroy(self.mark);

@@ -7,7 +7,8 @@
 //! Solves for which there are kernels that do them whole, state on chip (`onchip.rs`), take one launch; `SUBDEQ_CUDA_ONCHIP=0` in the
 //! environment turns these off, to compare.
 //!
-//! `SUBDEQ_CUDA_SYNC=1` in the environment waits after every kernel, so that an error names the kernel that made it.
+//! `SUBDEQ_CUDA_SYNC=1` in the environment waits after every kernel, so that an error names the kernel that made it;
+//! `SUBDEQ_CUDA_TIMES=1` shows where the time went when the GPU is no longer used.
 
 mod convolution;
 mod data_sets;
@@ -30,6 +31,7 @@ mod shifted;
 mod solve;
 mod spectra;
 mod splitting;
+mod times;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

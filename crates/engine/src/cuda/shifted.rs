@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use super::gpu::{Gpu, Grid, Memory};
+use super::gpu::{Gpu, Grid, Memory, THREADS};
 use super::kernel::{Passed, launch};
 use crate::{Operator, Padding, Result};
 
 /// Steps of Lanczos' method, at most, as in `kernels/eigen.cu`.
 const STEPS: usize = 128;
+/// Frequencies whose matrices one block makes.
+const FREQUENCIES: usize = 8;
 
 /// The frequencies of an operator, for the kernels.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +88,8 @@ impl Shifted {
     pub fn make(&mut self, gpu: &Gpu, v: &Memory<f32>, w: &mut Memory<f32>) -> Result<()> {
         let Self { torus, margin, matrices, basis, tops, peak, derivative, .. } = self;
         let (count, units) = (torus.frequencies as usize, torus.units as usize);
-        launch!(gpu, "symbols", Grid::entries(count * units * units), &*torus, v, &mut *matrices)?;
+        let blocks = (units * units).div_ceil(THREADS as usize) * count.div_ceil(FREQUENCIES);
+        launch!(gpu, "symbols", Grid::blocks(blocks), &*torus, v, &mut *matrices)?;
         launch!(gpu, "top_eigenpairs", Grid::blocks(count), &*torus, &*matrices, &mut *basis, &mut *tops)?;
         launch!(gpu, "find_peak", Grid::blocks(1), &*torus, &*tops, *margin, &mut *peak)?;
         let grid = Grid::entries(derivative.len());

@@ -17,22 +17,41 @@ __device__ inline void phase(const Torus& torus, u32 frequency, u32 tap, double&
     sincos(6.283185307179586476925 * turns, &sine, &cosine);
 }
 
-// The matrices of all frequencies: [frequency][re, im][row][column].
+// Frequencies of a block, and taps whose phases it keeps at a time.
+#define FREQUENCIES 8
+#define TAPS 32
+
+// The matrices of all frequencies: [frequency][re, im][row][column]. A block takes THREADS entries of FREQUENCIES matrices, so that the
+// weights are read once for all of these and the phases found once for all of those.
 extern "C" __global__ void __launch_bounds__(THREADS) symbols(Torus torus, const float* w, double* matrices) {
+    __shared__ double cosines[TAPS][FREQUENCIES], sines[TAPS][FREQUENCIES];
     u64 n = torus.units, square = n * n;
-    u32 taps = torus.side * torus.side;
-    for (u64 at = first_entry(); at < torus.frequencies * square; at += entry_step()) {
-        u32 frequency = at / square, o = at % square / n, i = at % n;
-        double re = 0.0, im = 0.0;
-        for (u32 tap = 0; tap < taps; tap++) {
-            double cosine, sine;
-            phase(torus, frequency, tap, cosine, sine);
-            double entry = 0.5 * ((double)w[(o * n + i) * taps + tap] + (double)w[(i * n + o) * taps + taps - 1 - tap]);
-            re += entry * cosine;
-            im += entry * sine;
+    u32 taps = torus.side * torus.side, pieces = (square + THREADS - 1) / THREADS, first = blockIdx.x / pieces * FREQUENCIES;
+    u64 at = (u64)(blockIdx.x % pieces) * THREADS + threadIdx.x, o = at / n, i = at % n;
+    double re[FREQUENCIES] = {}, im[FREQUENCIES] = {};
+    for (u32 begin = 0; begin < taps; begin += TAPS) {
+        u32 count = min(taps - begin, TAPS);
+        __syncthreads();
+        for (u32 k = threadIdx.x; k < count * FREQUENCIES; k += THREADS) {
+            u32 tap = k / FREQUENCIES, f = k % FREQUENCIES;
+            phase(torus, first + f, begin + tap, cosines[tap][f], sines[tap][f]);
         }
-        matrices[(u64)frequency * 2 * square + o * n + i] = re;
-        matrices[(u64)frequency * 2 * square + square + o * n + i] = im;
+        __syncthreads();
+        for (u32 tap = 0; at < square && tap < count; tap++) {
+            u32 here = begin + tap;
+            double entry = 0.5 * ((double)w[(o * n + i) * taps + here] + (double)w[(i * n + o) * taps + taps - 1 - here]);
+#pragma unroll
+            for (u32 f = 0; f < FREQUENCIES; f++) {
+                re[f] += entry * cosines[tap][f];
+                im[f] += entry * sines[tap][f];
+            }
+        }
+    }
+#pragma unroll
+    for (u32 f = 0; f < FREQUENCIES; f++) {
+        if (at >= square || first + f >= torus.frequencies) continue;
+        matrices[(u64)(first + f) * 2 * square + at] = re[f];
+        matrices[(u64)(first + f) * 2 * square + square + at] = im[f];
     }
 }
 
@@ -44,32 +63,46 @@ struct Tridiagonal {
     double diagonal[STEPS], coupling[STEPS], pivots[STEPS], weights[STEPS];
 };
 
-// Whether x is above all eigenvalues: x I - T has positive pivots.
-__device__ inline bool is_above(Tridiagonal& t, u32 steps, double x) {
-    double correction = 0.0;
+// The next pivot of x I - T; positive for all i where x is above all eigenvalues.
+__device__ inline double next_pivot(const Tridiagonal& t, u32 i, double x, double pivot) {
+    double coupling = i > 0 ? t.coupling[i - 1] : 0.0;
+    return x - t.diagonal[i] - (i > 0 ? coupling * coupling / pivot : 0.0);
+}
+
+__device__ inline bool is_above(const Tridiagonal& t, u32 steps, double x) {
+    double pivot = 1.0;
     for (u32 i = 0; i < steps; i++) {
-        t.pivots[i] = x - t.diagonal[i] - correction;
-        if (t.pivots[i] <= 0.0) return false;
-        correction = i + 1 < steps ? t.coupling[i] * t.coupling[i] / t.pivots[i] : 0.0;
+        pivot = next_pivot(t, i, x, pivot);
+        if (pivot <= 0.0) return false;
     }
     return true;
 }
 
-// The largest eigenvalue, by bisection from above; its unit vector in `weights`, by inverse iteration from there.
-__device__ inline double top_of_tridiagonal(Tridiagonal& t, u32 steps, double scale, double accuracy) {
+// The largest eigenvalue from above, for all threads, each of which tries another point of the interval that is left.
+__device__ inline double top_of_tridiagonal(const Tridiagonal& t, u32 steps, double scale, double accuracy) {
     double below = -INFINITY, widest = 0.0;
     for (u32 i = 0; i < steps; i++) below = t.diagonal[i] > below ? t.diagonal[i] : below;
     for (u32 i = 0; i + 1 < steps; i++) widest = t.coupling[i] > widest ? t.coupling[i] : widest;
     double above = below + 2.0 * widest + 1e-14 * scale, least = accuracy > 4e-16 * scale ? accuracy : 4e-16 * scale;
     while (above - below > least) {
-        double middle = 0.5 * (below + above);
-        if (middle <= below || middle >= above) break;
-        if (is_above(t, steps, middle)) above = middle;
-        else below = middle;
+        double part = (above - below) / (THREADS + 1);
+        u32 under = block_count(!is_above(t, steps, below + part * (threadIdx.x + 1)));
+        double from = under == 0 ? below : below + part * under, to = under == THREADS ? above : below + part * (under + 1);
+        if (!(to - from < above - below)) break;
+        below = from;
+        above = to < above ? to : above;
     }
-    double shifted = above;
-    for (u32 tries = 0; tries < 10000 && !is_above(t, steps, shifted); tries++) shifted += 1e-15 * scale;
-    for (u32 i = 0; i < steps; i++) t.weights[i] = 1.0;
+    return above;
+}
+
+// Its unit vector in `weights`, by inverse iteration from the value. One thread.
+__device__ inline void top_vector(Tridiagonal& t, u32 steps, double scale, double value) {
+    for (u32 tries = 0; tries < 10000 && !is_above(t, steps, value); tries++) value += 1e-15 * scale;
+    double pivot = 1.0;
+    for (u32 i = 0; i < steps; i++) {
+        t.pivots[i] = pivot = next_pivot(t, i, value, pivot);
+        t.weights[i] = 1.0;
+    }
     for (u32 round = 0; round < 3; round++) {
         double* x = t.weights;
         for (u32 i = 1; i < steps; i++) x[i] += x[i - 1] * t.coupling[i - 1] / t.pivots[i - 1];
@@ -80,7 +113,6 @@ __device__ inline double top_of_tridiagonal(Tridiagonal& t, u32 steps, double sc
         length = sqrt(length);
         for (u32 i = 0; i < steps; i++) x[i] /= length;
     }
-    return above;
 }
 
 __device__ inline double inner(const double* x, const double* y, u32 size) {
@@ -89,12 +121,45 @@ __device__ inline double inner(const double* x, const double* y, u32 size) {
     return block_sum(sum);
 }
 
+// Threads that share an inner product with one of many vectors, and how many of these are taken at a time.
+#define LANES 8
+#define TOGETHER (THREADS / LANES)
+
+// Takes the parts along `count` orthonormal vectors out of `next`: all inner products first, many at a time (Gram and Schmidt's classical
+// method; done twice, it is as good as the other).
+__device__ inline void orthogonalise(const double* vectors, u32 count, u32 size, double* next) {
+    __shared__ double overlaps[STEPS], parts[THREADS];
+    u32 lane = threadIdx.x % LANES;
+    for (u32 first = 0; first < count; first += TOGETHER) {
+        u32 old = first + threadIdx.x / LANES;
+        double sum = 0.0;
+#pragma unroll 4
+        for (u32 i = lane; old < count && i < size; i += LANES) sum += next[i] * vectors[(u64)old * size + i];
+        parts[threadIdx.x] = sum;
+        __syncthreads();
+        if (lane == 0 && old < count) {
+            sum = 0.0;
+            for (u32 k = 0; k < LANES; k++) sum += parts[threadIdx.x + k];
+            overlaps[old] = sum;
+        }
+        __syncthreads();
+    }
+    for (u32 i = threadIdx.x; i < size; i += THREADS) {
+        double x = next[i];
+#pragma unroll 8
+        for (u32 old = 0; old < count; old++) x -= overlaps[old] * vectors[(u64)old * size + i];
+        next[i] = x;
+    }
+    __syncthreads();
+}
+
 // Lanczos' method with full reorthogonalisation, one block per frequency. `basis` has room for STEPS + 1 vectors of each; the unit
 // eigenvector goes to the first. tops[frequency] = (value, residual): some eigenvalue lies within `residual` of `value`.
 extern "C" __global__ void __launch_bounds__(THREADS) top_eigenpairs(Torus torus, const double* matrices, double* basis, double* tops) {
     __shared__ Tridiagonal t;
-    __shared__ double value, residual;
+    __shared__ double residual;
     __shared__ bool done;
+    double value = 0.0;
     u32 n = torus.units, size = torus.real ? n : 2 * n;
     const double* re = matrices + (u64)blockIdx.x * 2 * n * n;
     const double* im = re + (u64)n * n;
@@ -134,27 +199,26 @@ extern "C" __global__ void __launch_bounds__(THREADS) top_eigenpairs(Torus torus
         }
         double diagonal = inner(next, last, size);
         // Twice is enough (Kahan and Parlett).
-        for (u32 round = 0; round < 2; round++)
-            for (u32 old = 0; old < steps; old++) {
-                const double* q = vectors + (u64)old * size;
-                double overlap = inner(next, q, size);
-                for (u32 i = threadIdx.x; i < size; i += THREADS) next[i] -= overlap * q[i];
-            }
+        for (u32 round = 0; round < 2; round++) orthogonalise(vectors, steps, size, next);
         double norm = sqrt(inner(next, next, size));
         bool exhausted = steps == size || norm <= 1e-14 * scale;
         if (threadIdx.x == 0) {
             t.diagonal[steps - 1] = diagonal;
             t.coupling[steps - 1] = norm;
-            done = false;
-            if (exhausted || steps % 4 == 0 || steps == STEPS) {
-                double enough = FINE * scale / size;
-                value = top_of_tridiagonal(t, steps, scale, 1e-4 * enough);
+        }
+        __syncthreads();
+        bool look = exhausted || steps % 8 == 0 || steps == STEPS;
+        if (look) {
+            double enough = FINE * scale / size;
+            value = top_of_tridiagonal(t, steps, scale, 1e-4 * enough);
+            if (threadIdx.x == 0) {
+                top_vector(t, steps, scale, value);
                 residual = exhausted ? 1e-14 * scale : norm * fabs(t.weights[steps - 1]);
                 done = exhausted || residual <= enough || steps == STEPS;
             }
+            __syncthreads();
         }
-        __syncthreads();
-        if (done) {
+        if (look && done) {
             // Each thread overwrites its own entries of the first vector, after it has read them.
             double squares = 0.0;
             for (u32 i = threadIdx.x; i < size; i += THREADS) {
@@ -181,12 +245,22 @@ struct Peak {
     u64 frequency;
 };
 
-// One thread: the largest over all frequencies, and a little more, so that rounding the weights costs none of the margin.
-extern "C" __global__ void find_peak(Torus torus, const double* tops, double margin, Peak* peak) {
+// One block: the largest over all frequencies (the first of several), and a little more, so that rounding the weights costs none of the
+// margin.
+extern "C" __global__ void __launch_bounds__(THREADS) find_peak(Torus torus, const double* tops, double margin, Peak* peak) {
+    __shared__ u32 firsts[THREADS];
+    // As if one thread went through them: what is not a number is never larger, and stays if it is the first.
+    double largest = tops[0];
+    for (u32 f = threadIdx.x; f < torus.frequencies; f += THREADS) largest = tops[2 * f] > largest ? tops[2 * f] : largest;
+    largest = block_max(largest);
+    u32 best = torus.frequencies;
+    for (u32 f = threadIdx.x; f < torus.frequencies; f += THREADS)
+        if (tops[2 * f] == largest && f < best) best = f;
+    firsts[threadIdx.x] = best;
+    __syncthreads();
     if (threadIdx.x != 0) return;
-    u32 best = 0;
-    for (u32 f = 1; f < torus.frequencies; f++)
-        if (tops[2 * f] > tops[2 * best]) best = f;
+    for (u32 k = 0; k < THREADS; k++) best = min(best, firsts[k]);
+    if (best == torus.frequencies) best = 0;
     double top = tops[2 * best] + tops[2 * best + 1];
     double excess = top + 8.0 * 1.1920928955078125e-7 * fabs(top) - (1.0 - margin);
     // Not a number stays one.

@@ -213,15 +213,20 @@ norm_pool_gradient(NormPool shape, const float* x, const float* scale, const flo
     double gain = (double)scale[c] * inverse[c], lean = gain * inverse[c] * weighted / count;
     float slope = (float)(gain / (double)(shape.window * shape.window)), tilt = (float)lean;
     float level = (float)(gain * plain / count - lean * mean[c]);
-    u64 begin = (u64)blockIdx.x * each, end = begin + each < pixels ? begin + each : pixels;
+    u64 begin = (u64)blockIdx.x * each, end = begin + each < pixels ? begin + each : pixels, at = begin + lane.sharer;
+    u32 column = at % shape.width, row = at / shape.width % shape.height;
+    u64 sample = at / ((u64)shape.width * shape.height);
+    // Half a pixel from every border between windows: rounding cannot carry a pixel over one.
+    float windows = 1.0f / (float)shape.window;
 #pragma unroll 4
-    for (u64 at = begin + lane.sharer; at < end; at += lane.sharers) {
-        u32 pixel = (u32)at, row = pixel / shape.width % shape.height / shape.window, column = pixel % shape.width / shape.window;
-        u64 sample = pixel / (shape.height * shape.width);
+    for (; at < end; at += lane.sharers) {
+        u32 down = (u32)(((float)row + 0.5f) * windows), right = (u32)(((float)column + 0.5f) * windows);
         // Pixels that no window covers have no gradient of their own.
-        bool covered = row < shape.rows && column < shape.cols;
-        float g = covered ? slope * gy[(sample * shape.channels + c) * cells + row * shape.cols + column] : 0.0f;
+        bool covered = down < shape.rows && right < shape.cols;
+        float g = covered ? slope * gy[(sample * shape.channels + c) * cells + down * shape.cols + right] : 0.0f;
         gx[at * shape.channels + c] = g - level - tilt * x[at * shape.channels + c];
+        for (column += lane.sharers; column >= shape.width; column -= shape.width)
+            if (++row == shape.height) row = 0, sample++;
     }
 }
 
