@@ -8,10 +8,8 @@ use crate::{Operator, Padding, Result};
 
 /// Steps of Lanczos' method, at most, as in `kernels/eigen.cu`.
 const STEPS: usize = 128;
-/// Columns of a matrix that lie together, as in `kernels/eigen.cu`.
-const SHARERS: usize = 4;
-/// Frequencies that a block of `symbols` takes, as in `kernels/eigen.cu`.
-const ABREAST: usize = 8;
+/// Frequencies whose matrices one block makes.
+const FREQUENCIES: usize = 8;
 
 /// The frequencies of an operator, for the kernels.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +19,8 @@ struct Torus {
     side: u32,
     height: u32,
     width: u32,
+    real: u32,
     frequencies: u32,
-    steps: u32,
 }
 
 // SAFETY: `repr(C)`, six fields of four bytes, as in `eigen.cu`.
@@ -31,13 +29,13 @@ unsafe impl Passed for Torus {}
 impl Torus {
     /// Zero padding is a compression of a circular convolution on a torus that is one pixel larger each way.
     fn of(operator: &Operator) -> Self {
-        let (units, side, height, width) = match *operator {
-            Operator::Dense { n } => (n, 1, 1, 1),
+        let (units, side, height, width, real) = match *operator {
+            Operator::Dense { n } => (n, 1, 1, 1, 1),
             Operator::Conv { channels, height, width, padding: Padding::Circular, kernel } => {
-                (channels, kernel, height, width)
+                (channels, kernel, height, width, 0)
             }
             Operator::Conv { channels, height, width, kernel, .. } => {
-                (channels, kernel, height + 1, width + 1)
+                (channels, kernel, height + 1, width + 1, 0)
             }
         };
         Self {
@@ -45,21 +43,14 @@ impl Torus {
             side: side as u32,
             height: height as u32,
             width: width as u32,
+            real,
             frequencies: (height * (width / 2 + 1)) as u32,
-            // Without rounding there are no more than units; with it a few more may be needed.
-            steps: STEPS.min(units + 32) as u32,
         }
     }
 
-    /// Numbers of all matrices: complex, and columns in groups of `SHARERS`.
-    fn matrices_len(&self) -> usize {
-        let units = self.units as usize;
-        self.frequencies as usize * 2 * units * units.next_multiple_of(SHARERS)
-    }
-
-    /// Numbers of all vectors: complex, as many for each frequency as there are steps, and one more.
-    fn basis_len(&self) -> usize {
-        self.frequencies as usize * 2 * self.units as usize * (self.steps as usize + 1)
+    /// Rows of the matrix of a frequency, as a real one.
+    fn size(&self) -> usize {
+        self.units as usize * if self.real == 1 { 1 } else { 2 }
     }
 }
 
@@ -80,12 +71,13 @@ pub(super) struct Shifted {
 impl Shifted {
     pub fn new(gpu: &Arc<Gpu>, operator: &Operator, margin: f64) -> Result<Self> {
         let torus = Torus::of(operator);
+        let (count, units) = (torus.frequencies as usize, torus.units as usize);
         Ok(Self {
             torus,
             margin,
-            matrices: Memory::zeros(gpu, torus.matrices_len())?,
-            basis: Memory::zeros(gpu, torus.basis_len())?,
-            tops: Memory::zeros(gpu, 2 * torus.frequencies as usize)?,
+            matrices: Memory::zeros(gpu, count * 2 * units * units)?,
+            basis: Memory::zeros(gpu, count * (STEPS + 1) * torus.size())?,
+            tops: Memory::zeros(gpu, 2 * count)?,
             peak: Memory::zeros(gpu, 1)?,
             derivative: Memory::zeros(gpu, operator.weight_len())?,
             trace: Memory::zeros(gpu, 1)?,
@@ -96,8 +88,8 @@ impl Shifted {
     pub fn make(&mut self, gpu: &Gpu, v: &Memory<f32>, w: &mut Memory<f32>) -> Result<()> {
         let Self { torus, margin, matrices, basis, tops, peak, derivative, .. } = self;
         let (count, units) = (torus.frequencies as usize, torus.units as usize);
-        let grid = Grid((units * units).div_ceil(THREADS as usize) as u32, count.div_ceil(ABREAST) as u32, 1);
-        launch!(gpu, "symbols", grid, &*torus, v, &mut *matrices)?;
+        let blocks = (units * units).div_ceil(THREADS as usize) * count.div_ceil(FREQUENCIES);
+        launch!(gpu, "symbols", Grid::blocks(blocks), &*torus, v, &mut *matrices)?;
         launch!(gpu, "top_eigenpairs", Grid::blocks(count), &*torus, &*matrices, &mut *basis, &mut *tops)?;
         launch!(gpu, "find_peak", Grid::blocks(1), &*torus, &*tops, *margin, &mut *peak)?;
         let grid = Grid::entries(derivative.len());
