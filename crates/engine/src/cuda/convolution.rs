@@ -93,8 +93,8 @@ struct Pull {
     distances: u64,
 }
 
-// SAFETY: `repr(C)`, the fields of the structs of the same names (`Convolution` for `Shape`) in `convolutions.cu`, no padding: 56, 16, 96,
-// 88 and 48 bytes are the sums of their fields.
+// SAFETY: `repr(C)`, the fields of the structs of the same names (`Convolution` for `Shape`) in `convolutions.cu`, no padding:
+// 56, 16, 96, 88 and 48 bytes are the sums of their fields.
 unsafe impl Passed for Shape {}
 // SAFETY: as above.
 unsafe impl Passed for Keep {}
@@ -126,11 +126,12 @@ impl Convolution {
         self.side * self.side
     }
 
-    /// Tiles of at most so many pixels, and of so many with their halo: height and width of each; how many below and next to each other.
+    /// Tiles of at most so many pixels, and of so many with their halo: height and width of each; how many below and next to
+    /// each other.
     fn tiling(&self, pixels: usize, halo: usize) -> ((usize, usize), (usize, usize)) {
         let reach = self.side - 1;
-        // For each number of tiles next to each other: the highest that fit, then as even as possible. As few tiles as possible, and of
-        // those the ones with the least halo.
+        // For each number of tiles next to each other: the highest that fit, then as even as possible. As few tiles as
+        // possible, and of those the ones with the least halo.
         let candidate = |across: usize| {
             let width = self.width.div_ceil(across);
             let most = (pixels / width).min((halo / (width + reach)).saturating_sub(reach)).min(self.height);
