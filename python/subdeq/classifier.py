@@ -199,7 +199,8 @@ class Classifier:
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each sample."""
-        return self.classes_[self._fitted().predict(X)]
+        fitted = self._fitted()
+        return self.classes_[fitted.predict(X)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of ``classes_``, one row per sample."""

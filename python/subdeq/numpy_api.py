@@ -80,7 +80,7 @@ class Solution:
     iterations: np.ndarray
     #: The last residual of each sample.
     residual: np.ndarray
-    #: Proven bounds of the distance to the solution; not a number where there is no proof.
+    #: Proven bounds of the distance to the solution; infinite where there is no proof.
     error_bound: np.ndarray
 
     @property

@@ -25,11 +25,11 @@ pub fn outcome_code(outcome: Outcome) -> f64 {
     }
 }
 
-/// Writes reports, one row each; what is not known is not a number.
+/// Writes reports, one row each; where no bound is proved, it is infinite.
 pub fn write_reports(samples: impl Iterator<Item = SampleSolution>, out: &mut [f64]) {
     for (sample, row) in samples.zip(out.chunks_exact_mut(REPORT)) {
         let SampleSolution { iterations, residual, outcome, error_bound } = sample;
-        let bound = error_bound.map_or(f64::NAN, |bound| bound.value);
+        let bound = error_bound.map_or(f64::INFINITY, |bound| bound.value);
         row.copy_from_slice(&[outcome_code(outcome), f64::from(iterations), residual, bound]);
     }
 }
@@ -208,7 +208,7 @@ macro_rules! layer_functions {
 }
 layer_functions!(f32 solve_f32 pull_f32, f64 solve_f64 pull_f64);
 
-/// Proven bounds of the distance of states to the solutions; not a number where there is none.
+/// Proven bounds of the distance of states to the solutions; infinite where none is proved.
 #[pyfunction]
 pub fn error_bounds<'py>(
     py: Python<'py>,
@@ -222,7 +222,7 @@ pub fn error_bounds<'py>(
     let bounds = py.detach(|| {
         with_layer(spec, size, &parameters, |layer| layer.error_bounds(y, z).map_err(raise))
     })?;
-    let values = bounds.iter().map(|bound| bound.map_or(f64::NAN, |bound| bound.value)).collect();
+    let values = bounds.iter().map(|bound| bound.map_or(f64::INFINITY, |bound| bound.value)).collect();
     Ok(PyArray1::from_vec(py, values))
 }
 

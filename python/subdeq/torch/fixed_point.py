@@ -173,6 +173,6 @@ def _unrolled(call, z0: Tensor, steps: int, relative: bool, tol: float, on_failu
         if relative:
             residual = residual / (1e-5 + flat(z).norm(dim=1))
         code = torch.where(residual <= tol, 0.0, torch.where(residual.isfinite(), 1.0, 3.0))
-        unknown = torch.full_like(residual, float("nan"))
+        unknown = torch.full_like(residual, float("inf"))
         reports = torch.stack([code, torch.full_like(code, steps), residual, unknown], 1).double()
     return z, SolveInfo(reports)

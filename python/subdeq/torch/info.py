@@ -24,7 +24,7 @@ class ConvergenceWarning(RuntimeWarning):
 class SolveInfo:
     """How the solve of each sample of a batch ended.
 
-    >>> info = SolveInfo(torch.tensor([[0.0, 7, 1e-4, float("nan")], [1.0, 200, 0.2, float("nan")]]))
+    >>> info = SolveInfo(torch.tensor([[0.0, 7, 1e-4, float("inf")], [1.0, 200, 0.2, float("inf")]]))
     >>> info.outcome, info.converged
     (['converged', 'iteration-limit'], False)
     """
@@ -49,7 +49,7 @@ class SolveInfo:
 
     @property
     def error_bound(self) -> Tensor:
-        """Proven bounds of the distance to the solution, with ``stop='certified'``; else not a number."""
+        """Proven bounds of the distance to the solution, with ``stop='certified'``; else infinite."""
         return self.reports[:, 3]
 
     @property

@@ -64,8 +64,7 @@ class RunModule(nn.Module):
         y = y.relu() if self.rectified else y
         z = self.norm(self.core(y))
         if self.pool is not None:
-            # The run's head reads pixel after pixel.
-            z = nn.functional.avg_pool2d(z, self.pool).permute(0, 2, 3, 1).flatten(1)
+            z = nn.functional.avg_pool2d(z, self.pool).flatten(1)
         return self.head(z)
 
     def _pairs(self) -> dict[str, Tensor]:

@@ -167,7 +167,7 @@ def iterate(
 ) -> tuple[Tensor, Tensor]:
     """Solves ``z = step(z)`` for each row; the solutions, and a report per row (see `subdeq.torch.SolveInfo`)."""
     method, batch = method_of(solver, start), start.shape[0]
-    reports = start.new_full((batch, 4), float("nan"), dtype=torch.float64)
+    reports = start.new_full((batch, 4), float("inf"), dtype=torch.float64)
     if batch == 0:
         return start.clone(), reports
     answer, image = start, start
@@ -200,7 +200,7 @@ def iterate(
             code = torch.where(converged, 0.0, torch.where(finite, 2.0 if iteration < max_iter else 1.0, 3.0))
             row = torch.stack([
                 code.double(), torch.full_like(code, iteration, dtype=torch.float64), measured.double().sqrt(),
-                torch.full_like(code, float("nan"), dtype=torch.float64),
+                torch.full_like(code, float("inf"), dtype=torch.float64),
             ], 1)
             reports = torch.where(ended[:, None], row, reports)
             answer = torch.where(ended[:, None], image, answer)
