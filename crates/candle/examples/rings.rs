@@ -23,8 +23,10 @@ fn rings(count: usize) -> Result<(Tensor, Tensor)> {
 fn main() -> Result<()> {
     let variables = VarMap::new();
     let builder = VarBuilder::from_varmap(&variables, DType::F32, &Device::Cpu);
-    let (injection, head) = (linear(2, HIDDEN, builder.pp("injection"))?, linear(HIDDEN, 2, builder.pp("head"))?);
-    let layer = EquilibriumLayer::new(Equilibrium::dense(HIDDEN).map(SplitSign::new(Activation::Softsign, 1.2)), 0)?;
+    let (injection, head) =
+        (linear(2, HIDDEN, builder.pp("injection"))?, linear(HIDDEN, 2, builder.pp("head"))?);
+    let layer =
+        EquilibriumLayer::new(Equilibrium::dense(HIDDEN).map(SplitSign::new(Activation::Softsign, 1.2)), 0)?;
     let logits = |x: &Tensor| head.forward(&layer.forward(&injection.forward(x)?.relu()?)?);
 
     let mut all = variables.all_vars();
@@ -39,7 +41,8 @@ fn main() -> Result<()> {
         }
     }
     let (points, labels) = rings(1000)?;
-    let right = logits(&points)?.argmax(1)?.eq(&labels)?.to_dtype(DType::F32)?.mean_all()?.to_scalar::<f32>()?;
+    let right =
+        logits(&points)?.argmax(1)?.eq(&labels)?.to_dtype(DType::F32)?.mean_all()?.to_scalar::<f32>()?;
     println!("{:.1} % of new points are put on their ring", 100.0 * right);
     println!("{}", layer.certify(Scope::NonnegativeInputs)?);
     assert!(right > 0.95);

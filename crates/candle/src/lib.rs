@@ -46,7 +46,8 @@ impl EquilibriumLayer {
     /// Values that contradict each other.
     pub fn new(builder: EquilibriumBuilder, seed: u64) -> Result<Self> {
         let layer = builder.build(&mut ChaCha8Rng::seed_from_u64(seed)).map_err(Error::wrap)?;
-        let (operator, injections) = (layer.map().operator(), layer.map().equation().form().injection_count());
+        let (operator, injections) =
+            (layer.map().operator(), layer.map().equation().form().injection_count());
         let parameters = layer
             .parameters()
             .iter()
@@ -82,7 +83,10 @@ impl EquilibriumLayer {
             Operator::Dense { .. } => {
                 let (_, length) = y.dims2()?;
                 if length != units * self.injections {
-                    candle_core::bail!("an injection of {length} numbers per sample: {} are needed", units * self.injections);
+                    candle_core::bail!(
+                        "an injection of {length} numbers per sample: {} are needed",
+                        units * self.injections
+                    );
                 }
                 self.solve(&y.contiguous()?)
             }
@@ -122,7 +126,8 @@ impl EquilibriumLayer {
     /// # Errors
     /// Parameters that are not finite.
     pub fn certify(&self, scope: Scope) -> Result<Certificate> {
-        let values = self.parameters.iter().map(|p| p.flatten_all()?.to_vec1()).collect::<Result<Vec<Vec<f32>>>>()?;
+        let values =
+            self.parameters.iter().map(|p| p.flatten_all()?.to_vec1()).collect::<Result<Vec<Vec<f32>>>>()?;
         let slices: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
         self.shared.with(|layer| {
             layer.set_parameters(&slices)?;

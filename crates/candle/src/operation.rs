@@ -81,12 +81,24 @@ impl CustomOp2 for Solve {
         "subdeq-equilibrium"
     }
 
-    fn cpu_fwd(&self, y: &CpuStorage, ly: &Layout, p: &CpuStorage, lp: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        y: &CpuStorage,
+        ly: &Layout,
+        p: &CpuStorage,
+        lp: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         self.check(1)?;
         self.forward(numbers("the injection", y, ly)?, &[numbers("the parameter", p, lp)?])
     }
 
-    fn bwd(&self, y: &Tensor, p: &Tensor, z: &Tensor, v: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn bwd(
+        &self,
+        y: &Tensor,
+        p: &Tensor,
+        z: &Tensor,
+        v: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let mut gradients = self.backward(y, &[p], z, v)?.into_iter();
         Ok((gradients.next(), gradients.next()))
     }

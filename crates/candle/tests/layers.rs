@@ -61,7 +61,13 @@ fn convolutional_gradients() -> Result<()> {
 fn refusals_and_reports() -> Result<()> {
     let layer = EquilibriumLayer::new(Equilibrium::dense(4), 0)?;
     let cpu = &Device::Cpu;
-    assert!(layer.forward(&Tensor::zeros((2, 5), DType::F32, cpu)?).unwrap_err().to_string().contains("4 are needed"));
+    assert!(
+        layer
+            .forward(&Tensor::zeros((2, 5), DType::F32, cpu)?)
+            .unwrap_err()
+            .to_string()
+            .contains("4 are needed")
+    );
     assert!(layer.forward(&Tensor::zeros((2, 4), DType::F64, cpu)?).unwrap_err().to_string().contains("f32"));
     let y = Tensor::rand(0f32, 1.0, (4, 3), cpu)?.t()?;
     assert_eq!(layer.forward(&y)?.dims(), [3, 4]);

@@ -55,8 +55,8 @@ pub struct Taken {
 /// Maps for nonnegative weights are maps of `|W|`. Rows must have one sign where the map says so: the entry at fault is named.
 pub fn take(name: &str, map: &Map, source: &str, weights: Array) -> Result<Taken, Failure> {
     let Array { shape, data } = weights;
-    let GivenWeights { data, absolute } =
-        GivenWeights::new(name, map, &shape, data).map_err(|why| Failure::other(format!("{source}: {why}")))?;
+    let GivenWeights { data, absolute } = GivenWeights::new(name, map, &shape, data)
+        .map_err(|why| Failure::other(format!("{source}: {why}")))?;
     let words = if absolute { format!("|W| of {source}") } else { source.to_owned() };
     Ok(Taken { data, words, changed: absolute })
 }

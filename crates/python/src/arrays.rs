@@ -20,7 +20,9 @@ pub fn write<'a, T: numpy::Element>(
 }
 
 fn not_contiguous(what: &str, shape: &[usize]) -> PyErr {
-    refuse(format!("{what} of shape {shape:?} does not lie row after row in memory: use numpy.ascontiguousarray"))
+    refuse(format!(
+        "{what} of shape {shape:?} does not lie row after row in memory: use numpy.ascontiguousarray"
+    ))
 }
 
 /// Refuses another number of entries.

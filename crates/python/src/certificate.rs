@@ -170,9 +170,14 @@ impl Certificate {
 }
 
 /// The certificate that belongs to a model, if it has one.
-pub fn of_model(model: &mut subdeq::model::Classifier<subdeq::Cpu<f32>>, inner: &Option<subdeq::Certificate>) -> PyResult<Option<Certificate>> {
+pub fn of_model(
+    model: &mut subdeq::model::Classifier<subdeq::Cpu<f32>>,
+    inner: &Option<subdeq::Certificate>,
+) -> PyResult<Option<Certificate>> {
     match (inner, model.equilibrium()) {
-        (Some(inner), Some(layer)) => Ok(Some(Certificate::about(inner.clone(), layer.operator().map_err(raise)?))),
+        (Some(inner), Some(layer)) => {
+            Ok(Some(Certificate::about(inner.clone(), layer.operator().map_err(raise)?)))
+        }
         (Some(inner), None) => Ok(Some(Certificate::alone(inner.clone()))),
         (None, _) => Ok(None),
     }

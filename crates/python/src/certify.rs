@@ -42,11 +42,7 @@ pub fn operator(
 }
 
 /// The compressed rows of a square matrix.
-fn sparse(
-    n: usize,
-    columns: usize,
-    entries: &[f64],
-) -> Result<Operator, subdeq::subdeq_map::OperatorError> {
+fn sparse(n: usize, columns: usize, entries: &[f64]) -> Result<Operator, subdeq::subdeq_map::OperatorError> {
     let (mut offsets, mut neighbours, mut weights) = (vec![0], Vec::new(), Vec::new());
     for row in entries.chunks(n.max(1)) {
         for (j, &w) in row.iter().enumerate().filter(|(_, w)| **w != 0.0) {
@@ -109,7 +105,6 @@ pub fn certify(
         Some(y) => Scope::Sample { y: y.to_vec() },
         None => scope(inputs, &map)?,
     };
-    let certificate =
-        py.detach(|| Certifier::new().certify(&map, &operator, &scope)).map_err(refuse)?;
+    let certificate = py.detach(|| Certifier::new().certify(&map, &operator, &scope)).map_err(refuse)?;
     Ok(Certificate::about(certificate, operator))
 }

@@ -172,7 +172,8 @@ fn train(
     mut watch: impl FnMut(Epoch) -> PyResult<()>,
 ) -> PyResult<Model> {
     let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
-    let mut model = subdeq::model::Classifier::new(device::<f32>()?, config.model.clone(), &mut rng).map_err(raise)?;
+    let mut model =
+        subdeq::model::Classifier::new(device::<f32>()?, config.model.clone(), &mut rng).map_err(raise)?;
     let mut order: Vec<usize> = (0..samples.count()).collect();
     order.shuffle(&mut rng);
     let held_out = order.split_off(samples.count() - (validation_share * samples.count() as f64) as usize);
@@ -280,13 +281,25 @@ impl Classifier {
         let x = read("the samples", &x)?;
         let len: usize = shape.iter().product();
         if labels.len() < 2 || labels.len() * len != x.len() {
-            return Err(refuse(format!("{} labels for {} numbers in samples of {shape:?}", labels.len(), x.len())));
+            return Err(refuse(format!(
+                "{} labels for {} numbers in samples of {shape:?}",
+                labels.len(),
+                x.len()
+            )));
         }
         if let Some(at) = x.iter().position(|x| !x.is_finite()) {
-            return Err(refuse(format!("number {} of sample {} is {}: inputs must be finite", at % len, at / len, x[at])));
+            return Err(refuse(format!(
+                "number {} of sample {} is {}: inputs must be finite",
+                at % len,
+                at / len,
+                x[at]
+            )));
         }
         if !(0.0..0.9).contains(&options.validation) {
-            return Err(refuse(format!("validation_fraction must be from 0 to 0.9, not {}", options.validation)));
+            return Err(refuse(format!(
+                "validation_fraction must be from 0 to 0.9, not {}",
+                options.validation
+            )));
         }
         py.detach(|| {
             let config = options.config(shape, x)?;
@@ -398,7 +411,11 @@ impl Classifier {
     }
 
     /// The same model with other arrays, in the order and of the lengths of `arrays`.
-    fn with_arrays(&self, py: Python<'_>, arrays: Vec<(String, PyReadonlyArrayDyn<'_, f32>)>) -> PyResult<Self> {
+    fn with_arrays(
+        &self,
+        py: Python<'_>,
+        arrays: Vec<(String, PyReadonlyArrayDyn<'_, f32>)>,
+    ) -> PyResult<Self> {
         let tensors: Vec<(String, Vec<f32>)> = arrays
             .iter()
             .map(|(name, array)| Ok((name.clone(), read(name, array)?.to_vec())))
@@ -411,8 +428,8 @@ impl Classifier {
             )
             .map_err(raise)?;
             let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
-            let mut model =
-                subdeq::model::Classifier::new(device::<f32>()?, config.model.clone(), &mut rng).map_err(raise)?;
+            let mut model = subdeq::model::Classifier::new(device::<f32>()?, config.model.clone(), &mut rng)
+                .map_err(raise)?;
             subdeq::train::restore(&mut model, &tensors).map_err(raise)?;
             let certificate = match model.equilibrium() {
                 Some(layer) => Some(layer.certify(layer.scope()).map_err(raise)?),

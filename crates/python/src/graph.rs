@@ -74,7 +74,8 @@ impl<T: Number> Rows<'_, T> {
 
     fn csr(&self) -> PyResult<Csr<T>> {
         let nodes = self.starts.len().saturating_sub(1);
-        let whole = |x: &i64| usize::try_from(*x).map_err(|_| refuse(format!("{x} is no place in a graph's rows")));
+        let whole =
+            |x: &i64| usize::try_from(*x).map_err(|_| refuse(format!("{x} is no place in a graph's rows")));
         let column = |x: &i64| u32::try_from(*x).map_err(|_| refuse(format!("{x} is no node")));
         Ok(Csr {
             rows: nodes,
@@ -115,7 +116,10 @@ where
 fn nodes<T: Number>(what: &str, rows: &Rows<'_, T>, numbers: &[T]) -> PyResult<(usize, usize)> {
     let nodes = rows.starts.len().saturating_sub(1);
     if nodes == 0 || !numbers.len().is_multiple_of(nodes) || numbers.is_empty() {
-        return Err(refuse(format!("{what} of {} numbers does not fit a graph of {nodes} nodes", numbers.len())));
+        return Err(refuse(format!(
+            "{what} of {} numbers does not fit a graph of {nodes} nodes",
+            numbers.len()
+        )));
     }
     if let Some(at) = numbers.iter().position(|x| !x.is_finite()) {
         return Err(refuse(format!("entry {at} of {what} is {}: it must be finite", numbers[at])));
@@ -261,7 +265,8 @@ pub fn normalised_adjacency<'py>(
     nodes: usize,
     edges: Vec<(u32, u32)>,
 ) -> PyResult<RowArrays<'py>> {
-    let Csr { starts, columns, values, .. } = subdeq::graph::normalised_adjacency(nodes, &edges).map_err(raise)?;
+    let Csr { starts, columns, values, .. } =
+        subdeq::graph::normalised_adjacency(nodes, &edges).map_err(raise)?;
     Ok((
         PyArray1::from_iter(py, starts.into_iter().map(|s| s as i64)),
         PyArray1::from_iter(py, columns.into_iter().map(i64::from)),

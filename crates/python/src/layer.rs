@@ -219,9 +219,8 @@ pub fn error_bounds<'py>(
     z: PyReadonlyArrayDyn<'_, f64>,
 ) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let (parameters, y, z) = (slices(&parameters)?, read("the injection", &y)?, read("the state", &z)?);
-    let bounds = py.detach(|| {
-        with_layer(spec, size, &parameters, |layer| layer.error_bounds(y, z).map_err(raise))
-    })?;
+    let bounds =
+        py.detach(|| with_layer(spec, size, &parameters, |layer| layer.error_bounds(y, z).map_err(raise)))?;
     let values = bounds.iter().map(|bound| bound.map_or(f64::INFINITY, |bound| bound.value)).collect();
     Ok(PyArray1::from_vec(py, values))
 }
@@ -296,9 +295,7 @@ pub fn take_weights<'py>(
     }
     let GivenWeights { data, absolute } = GivenWeights::new(name, &map, &shape, given).map_err(raise)?;
     if layer.architecture.is_monotone() {
-        let made = py.detach(|| {
-            with_layer(spec, size, &[&data], |layer| layer.weights().map_err(raise))
-        })?;
+        let made = py.detach(|| with_layer(spec, size, &[&data], |layer| layer.weights().map_err(raise)))?;
         if made[0] != data {
             return Err(refuse(format!(
                 "these weights are not monotone as they stand (the largest eigenvalue of (W + W')/2 is not below 1), so the \

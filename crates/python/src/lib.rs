@@ -13,7 +13,6 @@ mod layer;
 mod spec;
 mod threads;
 
-
 /// The engine of the package `subdeq`.
 #[pyo3::pymodule]
 mod _subdeq {
@@ -28,7 +27,9 @@ mod _subdeq {
     #[pymodule_export]
     use crate::error::{NoCertificate, NotConverged};
     #[pymodule_export]
-    use crate::graph::{certify_graph, normalised_adjacency, propagate_f32, propagate_f64, pull_graph_f32, pull_graph_f64};
+    use crate::graph::{
+        certify_graph, normalised_adjacency, propagate_f32, propagate_f64, pull_graph_f32, pull_graph_f64,
+    };
     #[pymodule_export]
     use crate::layer::{
         certify_layer, error_bounds, pull_f32, pull_f64, solve_f32, solve_f64, take_weights, weights,

@@ -40,7 +40,11 @@ impl LayerSpec {
     }
 
     /// The layer on a device; its parameters are to be set.
-    pub fn build<D: Network>(&self, device: Arc<D>, (height, width): (usize, usize)) -> Result<Equilibrium<D>> {
+    pub fn build<D: Network>(
+        &self,
+        device: Arc<D>,
+        (height, width): (usize, usize),
+    ) -> Result<Equilibrium<D>> {
         let mut builder = if self.images {
             Equilibrium::conv(self.units, height, width)
         } else {

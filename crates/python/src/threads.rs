@@ -177,7 +177,11 @@ where
     match T::shelf().try_lock() {
         // Dropping them would wait for threads that do not exist.
         Ok(mut shelf) => {
-            mem::forget((shelf.device.take(), mem::take(&mut shelf.layers), mem::take(&mut shelf.propagators)));
+            mem::forget((
+                shelf.device.take(),
+                mem::take(&mut shelf.layers),
+                mem::take(&mut shelf.propagators),
+            ));
         }
         Err(_) => LOST.store(true, Ordering::Relaxed),
     }

@@ -54,12 +54,7 @@ impl<D: Network> Equilibrium<D> {
     ///
     /// # Errors
     /// As [`Equilibrium::forward`].
-    pub fn solve_into(
-        &mut self,
-        batch: usize,
-        y: &D::Array,
-        z: &mut D::Array,
-    ) -> Result<Vec<SampleReport>> {
+    pub fn solve_into(&mut self, batch: usize, y: &D::Array, z: &mut D::Array) -> Result<Vec<SampleReport>> {
         let start = Start::Constant(self.start());
         self.solve_to(batch, y, start, Some(z))?;
         let mut reports = vec![SampleReport::default(); batch];
@@ -121,7 +116,10 @@ impl<D: Network> Equilibrium<D> {
         let mut reports = vec![SampleReport::default(); batch];
         self.device.read_reports(&made(&mut self.workspace)?.adjoint_reports, &mut reports)?;
         if reports.iter().any(|report| report.outcome == Outcome::NotFinite) {
-            require_converged("adjoint solves", reports.iter().map(|r| (r.outcome, r.iterations, r.residual)))?;
+            require_converged(
+                "adjoint solves",
+                reports.iter().map(|r| (r.outcome, r.iterations, r.residual)),
+            )?;
         }
         Ok(reports)
     }

@@ -329,9 +329,7 @@ impl<D: Network> Equilibrium<D> {
         }
         let solved = self.workspace.as_ref().map_or(0, |ws| ws.solved);
         if batch == 0 || solved != batch {
-            return Err(Error::invalid(
-                "backward was called without a forward pass of this batch before it",
-            ));
+            return Err(Error::invalid("backward was called without a forward pass of this batch before it"));
         }
         Ok(())
     }

@@ -74,9 +74,9 @@ impl Architecture {
         let usual = Self::named(name, layout)?.parametrisation();
         let architecture = Self::new(name, map, usual)?;
         match usual {
-            Parametrisation::SplitGains => {
-                Err(Error::invalid("`gains` has two weight arrays and cannot be solved from one; use another map"))
-            }
+            Parametrisation::SplitGains => Err(Error::invalid(
+                "`gains` has two weight arrays and cannot be solved from one; use another map",
+            )),
             // Whose rows have which sign is for the weights to say.
             Parametrisation::RowSigned => architecture.parametrised(Parametrisation::Free),
             Parametrisation::MonotoneShifted { .. } | Parametrisation::MonotoneProduct { .. } => {

@@ -249,7 +249,8 @@ fn gradients_at_given_states_are_those_of_the_pass() {
                 assert!(layer.has_parameters(&slices).unwrap());
                 let mut found = vec![0.0; y.len()];
                 let lent = Buffer::lend(&z);
-                Buffer::lend_mut(&mut found, |gy| layer.pull_back_at(2, &y_lent, &lent, &v_lent, gy)).unwrap();
+                Buffer::lend_mut(&mut found, |gy| layer.pull_back_at(2, &y_lent, &lent, &v_lent, gy))
+                    .unwrap();
                 let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9);
                 assert!(close(&found, &gy), "{what}");
                 let pulled = read(&layer, |p| &p.gradient);
@@ -260,9 +261,6 @@ fn gradients_at_given_states_are_those_of_the_pass() {
     }
 }
 
-fn read(
-    layer: &Layer,
-    which: impl Fn(&subdeq::Parameter<Buffer<f64>>) -> &Buffer<f64>,
-) -> Vec<Vec<f64>> {
+fn read(layer: &Layer, which: impl Fn(&subdeq::Parameter<Buffer<f64>>) -> &Buffer<f64>) -> Vec<Vec<f64>> {
     layer.parameters().iter().map(|p| which(p)[..p.len].to_vec()).collect()
 }
