@@ -149,9 +149,9 @@ def fixed_points(options):
             print(json.dumps({
                 "bench": "fixed-point", "solver": solver, "batch": batch, "width": width, "ms": times,
                 "ratio": times["torchdeq"][0] / times["subdeq"][0], "iterations": float(info.iterations.double().mean()),
-                "residual": float((f(z) - z).norm() / z.norm()),
+                "residual": float((f(z) - z).norm().detach() / z.norm().detach()),
                 "torchdeq_iterations": float(other[1]["nstep"].double().mean()),
-                "torchdeq_residual": float((f(other[0][-1]) - other[0][-1]).norm() / z.norm()),
+                "torchdeq_residual": float((f(other[0][-1]) - other[0][-1]).norm().detach() / z.norm().detach()),
             }))
 
 

@@ -133,7 +133,7 @@ fn propagate<T: Number>(
     f: &[T],
     z: &mut [T],
     reports: &mut [f64],
-) -> PyResult<()>
+) -> PyResult<bool>
 where
     Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
 {
@@ -154,8 +154,7 @@ where
         );
         let report = solved.map_err(engine)?;
         z.copy_from_slice(&state.to_rows());
-        write_reports(std::iter::once(report.into()), reports);
-        Ok(())
+        Ok(write_reports(std::iter::once(report.into()), reports))
     })
 }
 
@@ -168,7 +167,7 @@ fn pull<T: Number>(
     v: &[T],
     gf: &mut [T],
     reports: &mut [f64],
-) -> PyResult<()>
+) -> PyResult<bool>
 where
     Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
 {
@@ -196,8 +195,7 @@ where
             ));
         }
         gf.copy_from_slice(&gradient.to_rows());
-        write_reports(std::iter::once(report.into()), reports);
-        Ok(())
+        Ok(write_reports(std::iter::once(report.into()), reports))
     })
 }
 
@@ -215,7 +213,7 @@ macro_rules! graph_functions {
             f: PyReadonlyArrayDyn<'_, $t>,
             mut z: PyReadwriteArrayDyn<'_, $t>,
             mut reports: PyReadwriteArrayDyn<'_, f64>,
-        ) -> PyResult<()> {
+        ) -> PyResult<bool> {
             let (spec, f) = (GraphSpec::read(spec)?, read("the injection", &f)?);
             let rows = Rows {
                 starts: read("the rows", &starts)?,
@@ -240,7 +238,7 @@ macro_rules! graph_functions {
             v: PyReadonlyArrayDyn<'_, $t>,
             mut gf: PyReadwriteArrayDyn<'_, $t>,
             mut reports: PyReadwriteArrayDyn<'_, f64>,
-        ) -> PyResult<()> {
+        ) -> PyResult<bool> {
             let spec = GraphSpec::read(spec)?;
             let rows = Rows {
                 starts: read("the rows", &starts)?,

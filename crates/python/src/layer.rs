@@ -25,13 +25,16 @@ pub fn outcome_code(outcome: Outcome) -> f64 {
     }
 }
 
-/// Writes reports, one row each; where no bound is proved, it is infinite.
-pub fn write_reports(samples: impl Iterator<Item = SampleSolution>, out: &mut [f64]) {
+/// Writes reports, one row each; where no bound is proved, it is infinite. Whether all converged.
+pub fn write_reports(samples: impl Iterator<Item = SampleSolution>, out: &mut [f64]) -> bool {
+    let mut converged = true;
     for (sample, row) in samples.zip(out.chunks_exact_mut(REPORT)) {
         let SampleSolution { iterations, residual, outcome, error_bound } = sample;
         let bound = error_bound.map_or(f64::INFINITY, |bound| bound.value);
         row.copy_from_slice(&[outcome_code(outcome), f64::from(iterations), residual, bound]);
+        converged &= outcome == Outcome::Converged;
     }
+    converged
 }
 
 /// Runs `work` on a layer that has these parameters, from the shelf or new.
@@ -82,7 +85,7 @@ fn solve<T: Number>(
     y: &PyReadonlyArrayDyn<'_, T>,
     mut z: PyReadwriteArrayDyn<'_, T>,
     mut reports: PyReadwriteArrayDyn<'_, f64>,
-) -> PyResult<()>
+) -> PyResult<bool>
 where
     Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
 {
@@ -94,13 +97,12 @@ where
             expect_len("the state", z.len(), batch * layer.map().operator().state_len())?;
             expect_len("the reports", reports.len(), batch * REPORT)?;
             if batch == 0 {
-                return Ok(());
+                return Ok(true);
             }
             let injection = Buffer::lend(y);
             let ended =
                 Buffer::lend_mut(z, |z| layer.solve_into(batch, &injection, z)).map_err(named_inputs)?;
-            write_reports(layer.with_bounds(y, z, &ended).map_err(raise)?.into_iter(), reports);
-            Ok(())
+            Ok(write_reports(layer.with_bounds(y, z, &ended).map_err(raise)?.into_iter(), reports))
         })
     })
 }
@@ -132,7 +134,7 @@ fn pull<T: Number>(
     mut gy: PyReadwriteArrayDyn<'_, T>,
     mut gradients: Vec<PyReadwriteArrayDyn<'_, T>>,
     mut reports: PyReadwriteArrayDyn<'_, f64>,
-) -> PyResult<()>
+) -> PyResult<bool>
 where
     Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
 {
@@ -151,7 +153,7 @@ where
             expect_len("the reports", reports.len(), batch * REPORT)?;
             if batch == 0 {
                 gradients.iter_mut().for_each(|gradient| gradient.fill(T::ZERO));
-                return Ok(());
+                return Ok(true);
             }
             let (y, z, v) = (Buffer::lend(y), Buffer::lend(z), Buffer::lend(v));
             let pulled = Buffer::lend_mut(gy, |gy| layer.pull_back_at(batch, &y, &z, &v, gy));
@@ -165,15 +167,14 @@ where
                 let none = SampleReport { iterations: 0, residual: 0.0, outcome: Outcome::Converged };
                 SampleSolution::from(ended.get(k).copied().unwrap_or(none))
             };
-            write_reports((0..batch).map(solved), reports);
-            Ok(())
+            Ok(write_reports((0..batch).map(solved), reports))
         })
     })
 }
 
 macro_rules! layer_functions {
     ($($t:ident $solve:ident $pull:ident),*) => {$(
-        /// Solves a batch of injections into `z`; `reports` gets a row per sample.
+        /// Solves a batch of injections into `z`; `reports` gets a row per sample. Whether all converged.
         #[pyfunction]
         pub fn $solve(
             py: Python<'_>,
@@ -183,11 +184,12 @@ macro_rules! layer_functions {
             y: PyReadonlyArrayDyn<'_, $t>,
             z: PyReadwriteArrayDyn<'_, $t>,
             reports: PyReadwriteArrayDyn<'_, f64>,
-        ) -> PyResult<()> {
+        ) -> PyResult<bool> {
             solve(py, (spec, size), &parameters, &y, z, reports)
         }
 
-        /// Pulls a gradient for the states `z` of the injections `y` back to the injections and the parameters.
+        /// Pulls a gradient for the states `z` of the injections `y` back to the injections and the parameters. Whether all
+        /// adjoint solves converged.
         #[pyfunction]
         #[allow(clippy::too_many_arguments)]
         pub fn $pull(
@@ -201,7 +203,7 @@ macro_rules! layer_functions {
             gy: PyReadwriteArrayDyn<'_, $t>,
             gradients: Vec<PyReadwriteArrayDyn<'_, $t>>,
             reports: PyReadwriteArrayDyn<'_, f64>,
-        ) -> PyResult<()> {
+        ) -> PyResult<bool> {
             pull(py, (spec, size), &parameters, &y, &z, &v, gy, gradients, reports)
         }
     )*};

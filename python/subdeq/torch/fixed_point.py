@@ -12,7 +12,7 @@ from torch import Tensor
 from .._subdeq import NotConverged
 from ..solvers import Solver, solver_of
 from ..spec import GRADIENTS
-from .info import SolveInfo, check_on_failure, judge
+from .info import SolveInfo, check_on_failure, complain
 from .methods import iterate
 
 
@@ -76,7 +76,7 @@ def fixed_point(
     forward = (solver_of(solver), stop == "relative", tol, max_iter)
     with torch.no_grad():
         z, reports = _solve(call, z0.detach(), *forward)
-    judge(reports.cpu().numpy(), "solves", _name(f), on_failure)
+    complain(reports.cpu().numpy(), "solves", _name(f), on_failure)
     info = SolveInfo(reports)
     if not torch.is_grad_enabled():
         return z, info
@@ -159,7 +159,7 @@ class _Adjoint:
                 f"the adjoint solve of {self.name} stopped being finite: there is no gradient (the map does not contract there; "
                 "try solver='broyden', or a map with a certificate)"
             )
-        judge(rows, "adjoint solves", self.name, self.on_failure)
+        complain(rows, "adjoint solves", self.name, self.on_failure)
         return g
 
 

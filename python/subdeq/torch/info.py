@@ -66,9 +66,9 @@ def check_on_failure(on_failure: str) -> None:
         raise ValueError(f"on_failure must be one of {', '.join(ON_FAILURE)}, not {on_failure!r}")
 
 
-def judge(reports: np.ndarray, what: str, who: str, on_failure: str) -> None:
-    """Warns (once for each ``who``) or raises if a solve did not converge."""
-    if on_failure == "ignore" or not reports[:, 0].any():
+def complain(reports: np.ndarray, what: str, who: str, on_failure: str) -> None:
+    """Warns (once for each ``who``) or raises about solves that did not converge, if there are any."""
+    if on_failure == "ignore" or not reports[:, 0].any():  # an outcome's number is 0 where all is well
         return
     failed = np.flatnonzero(reports[:, 0])
     code, iterations, residual, _ = reports[failed[0]]

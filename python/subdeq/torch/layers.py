@@ -40,6 +40,7 @@ class _EquilibriumLayer(nn.Module):
         super().__init__()
         check_on_failure(on_failure)
         self.spec, self.units, self.on_failure = spec, units, on_failure
+        self.names = tuple(name for name, _ in spec.parameters)
         self.info: Optional[SolveInfo] = None
         for name, shape in spec.parameters:
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
@@ -52,10 +53,10 @@ class _EquilibriumLayer(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def _parameters_in_order(self) -> list[Tensor]:
-        return [getattr(self, name) for name, _ in self.spec.parameters]
+        return [getattr(self, name) for name in self.names]
 
-    def _solve(self, y: Tensor) -> Tensor:
-        z, reports = ops.solve(y, self._parameters_in_order(), self.spec.json, self.spec.injections, self.on_failure)
+    def _solve(self, y: Tensor, parameters: list[Tensor]) -> Tensor:
+        z, reports = ops.solve(y, parameters, self.spec.json, self.spec.injections, self.on_failure)
         self.info = SolveInfo(reports)
         return z
 
@@ -141,12 +142,13 @@ class Equilibrium(_EquilibriumLayer):
 
     def forward(self, y: Tensor) -> Tensor:
         """The equilibria of injections ``(..., features)``."""
-        length = self.units * self.spec.injections
-        _check_tensor("the injection", y, self._parameters_in_order()[0].dtype)
+        length, parameters = self.units * self.spec.injections, self._parameters_in_order()
+        _check_tensor("the injection", y, parameters[0].dtype)
         if y.dim() == 0 or y.shape[-1] != length:
             raise ValueError(f"an injection of shape {tuple(y.shape)}: its last dimension must be {length}")
-        z = self._solve(y.reshape(-1, length))
-        return z.reshape(*y.shape[:-1], self.units)
+        if y.dim() == 2:
+            return self._solve(y, parameters)
+        return self._solve(y.reshape(-1, length), parameters).reshape(*y.shape[:-1], self.units)
 
     def certify(self, inputs: Optional[str] = None, injection: Any = None) -> Certificate:
         """What is proved about the fixed points with the present parameters: for every injection that the map is meant for,
@@ -211,12 +213,12 @@ class EquilibriumConv2d(_EquilibriumLayer):
 
     def forward(self, y: Tensor) -> Tensor:
         """The equilibria of injections batch x channels x height x width."""
-        channels = self.units * self.spec.injections
-        _check_tensor("the injection", y, self._parameters_in_order()[0].dtype)
+        channels, parameters = self.units * self.spec.injections, self._parameters_in_order()
+        _check_tensor("the injection", y, parameters[0].dtype)
         if y.dim() != 4 or y.shape[1] != channels or 0 in y.shape[2:]:
             raise ValueError(f"an injection of shape {tuple(y.shape)}: it must be batch x {channels} x height x width")
         parts = y.unflatten(1, (self.spec.injections, self.units)).permute(0, 1, 3, 4, 2)
-        return self._solve(parts.contiguous()).permute(0, 3, 1, 2)
+        return self._solve(parts.contiguous(), parameters).permute(0, 3, 1, 2)
 
     def certify(
         self, inputs: Optional[str] = None, injection: Any = None, *, size: Optional[tuple[int, int]] = None

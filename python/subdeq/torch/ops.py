@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .. import _subdeq
-from .info import judge
+from .info import complain
 
 _SOLVE = {torch.float32: _subdeq.solve_f32, torch.float64: _subdeq.solve_f64}
 _PULL = {torch.float32: _subdeq.pull_f32, torch.float64: _subdeq.pull_f64}
@@ -21,7 +22,8 @@ _PULL_GRAPH = {torch.float32: _subdeq.pull_graph_f32, torch.float64: _subdeq.pul
 
 
 def _array(tensor: Tensor):
-    return tensor.detach().contiguous().numpy()
+    tensor = tensor.detach()
+    return (tensor if tensor.is_contiguous() else tensor.contiguous()).numpy()
 
 
 def _size(y: Tensor) -> tuple[int, int]:
@@ -37,20 +39,21 @@ def _run_solve(y: Tensor, parameters: Sequence[Tensor], spec: str, injections: i
     z = torch.empty(_state_shape(y, injections), dtype=y.dtype)
     reports = torch.empty(y.shape[0], 4, dtype=torch.float64)
     rows = reports.numpy()
-    _SOLVE[y.dtype](spec, _size(y), [_array(p) for p in parameters], _array(y), z.numpy(), rows)
-    judge(rows, "solves", spec, on_failure)
+    if not _SOLVE[y.dtype](spec, _size(y), [_array(p) for p in parameters], _array(y), z.numpy(), rows):
+        complain(rows, "solves", spec, on_failure)
     return z, reports
 
 
 def _run_pull(y: Tensor, z: Tensor, v: Tensor, parameters: Sequence[Tensor], spec: str, on_failure: str):
     gy = torch.empty(y.shape, dtype=y.dtype)
     gradients = [torch.empty(p.shape, dtype=p.dtype) for p in parameters]
-    rows = torch.empty(y.shape[0], 4, dtype=torch.float64).numpy()
-    _PULL[y.dtype](
+    rows = np.empty((y.shape[0], 4))
+    converged = _PULL[y.dtype](
         spec, _size(y), [_array(p) for p in parameters], _array(y), _array(z), _array(v), gy.numpy(),
         [g.numpy() for g in gradients], rows,
     )
-    judge(rows, "adjoint solves", spec, on_failure)
+    if not converged:
+        complain(rows, "adjoint solves", spec, on_failure)
     return gy, gradients
 
 
@@ -106,11 +109,14 @@ class _Solve(torch.autograd.Function):
         ctx.save_for_backward(y, z, *parameters)
         ctx.spec, ctx.on_failure = spec, on_failure
         ctx.mark_non_differentiable(reports)
+        ctx.set_materialize_grads(False)
         return z, reports
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, v, _):
+        if v is None:
+            return None
         y, z, *parameters = ctx.saved_tensors
         gy, gradients = _run_pull(y, z, v, parameters, ctx.spec, ctx.on_failure)
         return gy, None, None, None, *gradients
@@ -131,8 +137,8 @@ def propagate(
     z = torch.empty(f.shape, dtype=f.dtype)
     reports = torch.empty(1, 4, dtype=torch.float64)
     rows = reports.numpy()
-    _PROPAGATE[f.dtype](spec, _array(starts), _array(columns), _array(values), _array(f), z.numpy(), rows)
-    judge(rows, "propagations", spec, on_failure)
+    if not _PROPAGATE[f.dtype](spec, _array(starts), _array(columns), _array(values), _array(f), z.numpy(), rows):
+        complain(rows, "propagations", spec, on_failure)
     return z, reports
 
 
@@ -147,11 +153,12 @@ def pull_graph(
 ) -> Tensor:
     """Pulls a gradient for the solution of a propagation back to its injection."""
     gf = torch.empty(f.shape, dtype=f.dtype)
-    rows = torch.empty(1, 4, dtype=torch.float64).numpy()
-    _PULL_GRAPH[f.dtype](
+    rows = np.empty((1, 4))
+    converged = _PULL_GRAPH[f.dtype](
         spec, _array(starts), _array(columns), _array(values), _array(f), _array(z), _array(v), gf.numpy(), rows
     )
-    judge(rows, "adjoint propagations", spec, on_failure)
+    if not converged:
+        complain(rows, "adjoint propagations", spec, on_failure)
     return gf
 
 
