@@ -35,8 +35,7 @@ def fixed_point(
     """Solves ``z = f(z, *params)`` for each sample of a batch, started at ``z0``.
 
     >>> _ = torch.manual_seed(0)
-    >>> W, y = torch.randn(5, 5) / 5, torch.randn(3, 5)
-    >>> W.requires_grad_(); None
+    >>> W, y = torch.nn.Parameter(torch.randn(5, 5) / 5), torch.randn(3, 5)
     >>> z, info = fixed_point(lambda z: torch.tanh(z @ W.T) + y, torch.zeros(3, 5), tol=1e-6)
     >>> info.converged, torch.allclose(z, torch.tanh(z @ W.T) + y, atol=1e-5)
     (True, True)
@@ -72,7 +71,7 @@ def fixed_point(
         raise TypeError(f"z0 of {z0.dtype} and shape {tuple(z0.shape)}: a batch of floating-point states is needed")
     call = (lambda z: f(z, *params)) if params else f
     if gradient == "unrolled":
-        return _unrolled(call, z0, steps, stop == "relative", tol, on_failure)
+        return _unrolled(call, z0, steps, stop == "relative", tol)
     forward = (solver_of(solver), stop == "relative", tol, max_iter)
     with torch.no_grad():
         z, reports = _solve(call, z0.detach(), *forward)
@@ -108,10 +107,14 @@ def _checked(image: Tensor, z0: Tensor) -> Tensor:
 
 
 def _solve(call, z0: Tensor, solver: Solver, relative: bool, tol: float, max_iter: int) -> tuple[Tensor, Tensor]:
-    shape = z0.shape
-    flat = lambda z: z.reshape(shape[0], -1)
-    z, reports = iterate(lambda z: flat(_checked(call(z.reshape(shape)), z0)), flat(z0), solver, relative, tol, max_iter)
-    return z.reshape(shape), reports
+    step = lambda z: _flat(_checked(call(z.reshape(z0.shape)), z0))
+    z, reports = iterate(step, _flat(z0), solver, relative, tol, max_iter)
+    return z.reshape(z0.shape), reports
+
+
+def _flat(z: Tensor) -> Tensor:
+    """A row per sample."""
+    return z.reshape(z.shape[0], math.prod(z.shape[1:]))
 
 
 class _Attach(torch.autograd.Function):
@@ -163,15 +166,15 @@ class _Adjoint:
         return g
 
 
-def _unrolled(call, z0: Tensor, steps: int, relative: bool, tol: float, on_failure: str) -> tuple[Tensor, SolveInfo]:
+def _unrolled(call, z0: Tensor, steps: int, relative: bool, tol: float) -> tuple[Tensor, SolveInfo]:
+    """Plain iterations, differentiated as they stand: there is nothing that could fail to converge."""
     before = z = z0
     for _ in range(steps):
         before, z = z, _checked(call(z), z0)
     with torch.no_grad():
-        flat = lambda x: x.reshape(x.shape[0], -1)
-        residual = (flat(z) - flat(before)).norm(dim=1)
+        residual = (_flat(z) - _flat(before)).norm(dim=1)
         if relative:
-            residual = residual / (1e-5 + flat(z).norm(dim=1))
+            residual = residual / (1e-5 + _flat(z).norm(dim=1))
         code = torch.where(residual <= tol, 0.0, torch.where(residual.isfinite(), 1.0, 3.0))
         unknown = torch.full_like(residual, float("inf"))
         reports = torch.stack([code, torch.full_like(code, steps), residual, unknown], 1).double()
