@@ -69,15 +69,19 @@ def test_monotone_operator_networks_are_the_same(images):
     torch.manual_seed(0)
     m = 0.3
     public = (MonotoneConv if images else MonotoneLinear)(4, 6, m)
-    x = torch.randn(3, 4, 7, 7) if images else torch.randn(3, 4)
+    x = torch.randn(2, 4, 6, 6) if images else torch.randn(3, 4)
     injection, layer = load_mondeq(public.state_dict(), m, tol=1e-6, backward_tol=1e-6, max_iter=2000)
     y = injection(x).detach().requires_grad_()
     assert torch.allclose(y, public.U(x), atol=1e-5)
     z = layer(y)
     reference = torch.zeros_like(z)
-    for _ in range(1500):
-        reference = 0.9 * reference + 0.1 * torch.relu(public.times(reference) + y)
+    step = lambda z: 0.8 * z + 0.2 * torch.relu(public.times(z) + y)
+    with torch.no_grad():
+        for _ in range(500):
+            reference = step(reference)
+    for _ in range(150):  # backpropagation through these is the gradient at their common value
+        reference = step(reference)
     assert torch.allclose(z, reference, atol=1e-4)
     v = torch.randn_like(z)
     assert close(torch.autograd.grad(z, y, v), torch.autograd.grad(reference, y, v), 1e-3)
-    assert layer.certify(**({"size": (7, 7)} if images else {})).proven
+    assert layer.certify(**({"size": (6, 6)} if images else {})).proven

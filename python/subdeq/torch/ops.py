@@ -116,7 +116,7 @@ class _Solve(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, v, _):
         if v is None:
-            return None
+            return (None,) * len(ctx.needs_input_grad)
         y, z, *parameters = ctx.saved_tensors
         gy, gradients = _run_pull(y, z, v, parameters, ctx.spec, ctx.on_failure)
         return gy, None, None, None, *gradients
