@@ -25,10 +25,6 @@ class LayerSpec:
     injections: int
     monotone: bool
 
-    @property
-    def images(self) -> bool:
-        return json.loads(self.json)["images"]
-
 
 def stopping(rule: str, tol: float, max_iter: int) -> dict:
     """A stopping rule as the engine reads it."""
