@@ -208,7 +208,10 @@ fn train(
     let (error, epoch, state) = best.ok_or_else(|| refuse("a training of no epochs"))?;
     model.set_state(&state).map_err(raise)?;
     let certificate = match model.equilibrium() {
-        Some(layer) => Some(layer.certify(layer.scope()).map_err(raise)?),
+        Some(layer) => {
+            layer.set_step(None); // chosen for these parameters, as by whoever reads them from a file
+            Some(layer.certify(layer.scope()).map_err(raise)?)
+        }
         None => None,
     };
     let note = ModelNote { config: config.clone(), selected: (epoch, error), certificate };
