@@ -1,8 +1,9 @@
-//! Gradients through candle against differences, and refusals.
+//! Gradients through candle against differences, and refusals. The maps are smooth in their parameters: where weights are split
+//! by their signs, a difference may step over a kink.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
-use subdeq::map::{MonDeq, SplitSign};
-use subdeq::{Activation, Equilibrium, EquilibriumBuilder, Stopping};
+use subdeq::map::{MonDeq, SubDeq};
+use subdeq::{Equilibrium, EquilibriumBuilder, Stopping};
 use subdeq_candle::EquilibriumLayer;
 
 const H: f32 = 1e-2;
@@ -43,7 +44,7 @@ fn check(layer: &EquilibriumLayer, shape: &[usize], state: &[usize]) -> Result<(
 
 #[test]
 fn dense_gradients() -> Result<()> {
-    let one = precise(Equilibrium::dense(6).map(SplitSign::new(Activation::Tanh, 1.7)));
+    let one = precise(Equilibrium::dense(6).map(SubDeq::Tanh));
     check(&EquilibriumLayer::new(one, 1)?, &[3, 6], &[3, 6])?;
     let two = precise(Equilibrium::dense(6).map(MonDeq::Tanh));
     check(&EquilibriumLayer::new(two, 2)?, &[3, 6], &[3, 6])
@@ -51,7 +52,7 @@ fn dense_gradients() -> Result<()> {
 
 #[test]
 fn convolutional_gradients() -> Result<()> {
-    let one = precise(Equilibrium::conv(2, 5, 6).map(SplitSign::new(Activation::Tanh, 1.7)));
+    let one = precise(Equilibrium::conv(2, 5, 6).map(SubDeq::Tanh));
     check(&EquilibriumLayer::new(one, 3)?, &[2, 2, 5, 6], &[2, 2, 5, 6])?;
     let two = precise(Equilibrium::conv(2, 5, 6).map(MonDeq::Tanh));
     check(&EquilibriumLayer::new(two, 4)?, &[2, 2, 5, 6], &[2, 2, 5, 6])
