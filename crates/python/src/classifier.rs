@@ -163,6 +163,9 @@ impl Options {
 /// validation samples).
 type Epoch = (usize, f64, f64, Option<f64>);
 
+/// Applications of the map and whether the solve converged, for each sample.
+type Solves<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<bool>>);
+
 /// Trains; calls `watch` after each epoch.
 fn train(
     config: &TrainConfig,
@@ -368,11 +371,7 @@ impl Classifier {
     }
 
     /// For each sample the applications of the map and whether its solve converged.
-    fn solves<'py>(
-        &self,
-        py: Python<'py>,
-        x: PyReadonlyArrayDyn<'_, f32>,
-    ) -> PyResult<(Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<bool>>)> {
+    fn solves<'py>(&self, py: Python<'py>, x: PyReadonlyArrayDyn<'_, f32>) -> PyResult<Solves<'py>> {
         let x = read("the samples", &x)?;
         let answers = py.detach(|| self.answers(x))?;
         let iterations = answers.iter().map(|answer| answer.iterations).collect();
