@@ -1,9 +1,10 @@
 //! The map that a command line names, and the weights it takes from a file: one meaning for every command.
 
-use subdeq::subdeq_map::{Layout, Map, Overrides, Padding, WeightClass};
+use subdeq::map::GivenWeights;
+use subdeq::subdeq_map::{Layout, Map, Overrides, Padding};
 
 use crate::failure::Failure;
-use crate::weights::{Array, position};
+use crate::weights::Array;
 
 /// What replaces the constants of a named map.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -53,23 +54,9 @@ pub struct Taken {
 
 /// Maps for nonnegative weights are maps of `|W|`. Rows must have one sign where the map says so: the entry at fault is named.
 pub fn take(name: &str, map: &Map, source: &str, weights: Array) -> Result<Taken, Failure> {
-    let Array { shape, mut data } = weights;
-    if map.weights() == WeightClass::Nonnegative && data.iter().any(|&w| w < 0.0) {
-        data.iter_mut().for_each(|w| *w = w.abs());
-        return Ok(Taken { data, words: format!("|W| of {source}"), changed: true });
-    }
-    if map.weights() == WeightClass::RowSigned {
-        let row_length = data.len() / shape[0];
-        for (i, row) in data.chunks(row_length).enumerate() {
-            let sign = row.iter().find(|&&w| w != 0.0).map_or(0.0, |w| w.signum());
-            if let Some(j) = row.iter().position(|&w| w * sign < 0.0) {
-                let place = position(&shape, i * row_length + j);
-                return Err(Failure::other(format!(
-                    "{source}: `{name}` takes rows of one sign, but entry {place:?} is {}",
-                    row[j]
-                )));
-            }
-        }
-    }
-    Ok(Taken { data, words: source.to_owned(), changed: false })
+    let Array { shape, data } = weights;
+    let GivenWeights { data, absolute } = GivenWeights::new(name, map, &shape, data)
+        .map_err(|why| Failure::other(format!("{source}: {why}")))?;
+    let words = if absolute { format!("|W| of {source}") } else { source.to_owned() };
+    Ok(Taken { data, words, changed: absolute })
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use subdeq::map::position;
 use subdeq::train::{check_regular_file, read_regular_file};
 use subdeq_data::npy::{NpyArray, NpyData};
 
@@ -52,16 +53,6 @@ impl Array {
             self.data[at]
         )))
     }
-}
-
-/// The indices of a flat position, for messages.
-pub fn position(shape: &[usize], mut flat: usize) -> Vec<usize> {
-    let mut place = vec![0; shape.len()];
-    for (index, &length) in place.iter_mut().zip(shape).rev() {
-        *index = flat % length.max(1);
-        flat /= length.max(1);
-    }
-    place
 }
 
 fn read_npy(path: &Path) -> Result<Array, Failure> {

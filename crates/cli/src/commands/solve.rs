@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use subdeq::map::Architecture;
 use subdeq::{
     Anderson, Broyden, Certificate, Equilibrium, ForwardBackward, Layout, Map, Network, Operator, Outcome,
-    Parametrisation, PeacemanRachford, Picard, Real, SampleSolution, Scope, Solution, Solver, Stopping,
+    PeacemanRachford, Picard, Real, SampleSolution, Scope, Solution, Solver, Stopping,
 };
 use subdeq_data::npy::{NpyArray, NpyData};
 
@@ -21,8 +21,6 @@ use crate::weights::Array;
 
 /// Exit status when a sample did not converge: the answer is there, but it is not an equilibrium.
 const NOT_CONVERGED: u8 = 12;
-/// The margin asked of weights that are given for a monotone map: any that f64 can show.
-const LEAST_MARGIN: f64 = 1e-9;
 
 /// Solve z = F(z; y) for every row of an injection.
 ///
@@ -141,7 +139,7 @@ fn read(args: &Args) -> Result<Problem, Failure> {
         }
     };
     let map = args.options.map(&args.map, None, layout)?;
-    let architecture = architecture(args, map, layout)?;
+    let architecture = Architecture::of_given_weights(&args.map, map, layout).map_err(Failure::usage)?;
     let (shape, units) = (weights.shape.clone(), weights.shape[0]);
     let weights = take(&args.map, &map, &file.to_string(), weights)?;
     let twice = map.form().injection_count();
@@ -167,26 +165,6 @@ fn read(args: &Args) -> Result<Problem, Failure> {
     };
     let y = transpose(&operator, twice, &injection.data, Direction::ToEngine);
     Ok(Problem { architecture, operator, weights, y, batch })
-}
-
-/// The map as a layer's, with weights taken as they are given.
-fn architecture(args: &Args, map: Map, layout: Layout) -> Result<Architecture, Failure> {
-    let usual = Architecture::named(&args.map, layout).map_err(Failure::usage)?.parametrisation();
-    let architecture = Architecture::new(&*args.map, map, usual).map_err(Failure::usage)?;
-    match usual {
-        Parametrisation::SplitGains => Err(Failure::usage(
-            "`gains` has two weight arrays and cannot be solved from one file; use another map",
-        )),
-        // Whose rows have which sign is for the file to say.
-        Parametrisation::RowSigned => {
-            architecture.parametrised(Parametrisation::Free).map_err(Failure::usage)
-        }
-        Parametrisation::MonotoneShifted { .. } | Parametrisation::MonotoneProduct { .. } => {
-            let any = Parametrisation::MonotoneShifted { margin: LEAST_MARGIN };
-            architecture.parametrised(any).map_err(Failure::usage)
-        }
-        _ => Ok(architecture),
-    }
 }
 
 /// What is known about the answers.

@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -30,9 +31,12 @@ pub(crate) use sealed::Zeroable;
 pub struct Buffer<T: Zeroable> {
     start: NonNull<T>,
     len: usize,
+    /// Whether the memory is its own; else it is lent.
+    owned: bool,
 }
 
-// SAFETY: a buffer owns its memory exclusively and `T` is plain numbers; it is as shareable as a `Vec<T>`.
+// SAFETY: a buffer has its memory to itself (or, lent to be read, shares it with readers) and `T` is plain numbers; it is as
+// shareable as a `Vec<T>`.
 unsafe impl<T: Zeroable + Send> Send for Buffer<T> {}
 // SAFETY: as above; a shared buffer only gives out shared slices.
 unsafe impl<T: Zeroable + Sync> Sync for Buffer<T> {}
@@ -47,11 +51,11 @@ impl<T: Zeroable> Buffer<T> {
     #[must_use]
     pub fn try_zeros(len: usize) -> Option<Self> {
         if len == 0 {
-            return Some(Self { start: NonNull::dangling(), len });
+            return Some(Self { start: NonNull::dangling(), len, owned: true });
         }
         // SAFETY: the layout has a nonzero size since `len > 0` and `T` is not zero-sized.
         let raw = unsafe { alloc_zeroed(Self::layout(len)?) };
-        Some(Self { start: NonNull::new(raw.cast::<T>())?, len })
+        Some(Self { start: NonNull::new(raw.cast::<T>())?, len, owned: true })
     }
 
     /// `len` zeros; ends the process where memory does not suffice, as `Vec` does.
@@ -68,6 +72,36 @@ impl<T: Zeroable> Buffer<T> {
         buffer
     }
 
+    /// Somebody else's numbers as a buffer to read, where they are: no copy. They need not be aligned.
+    ///
+    /// ```
+    /// use subdeq_engine::cpu::Buffer;
+    /// let numbers = vec![1.0f32, 2.0, 3.0];
+    /// let lent = Buffer::lend(&numbers[1..]);
+    /// assert_eq!((lent[0], lent.as_ptr()), (2.0, numbers[1..].as_ptr()));
+    /// ```
+    pub fn lend(numbers: &[T]) -> Lent<'_, T> {
+        let (start, len) = (NonNull::from(numbers).cast(), numbers.len());
+        Lent { buffer: Self { start, len, owned: false }, numbers: PhantomData }
+    }
+
+    /// Calls `work` with somebody else's numbers as a buffer to write, where they are: no copy. They need not be aligned.
+    ///
+    /// The process ends if `work` puts another buffer in its place (`mem::swap`): the numbers would outlive their owner.
+    ///
+    /// ```
+    /// use subdeq_engine::cpu::Buffer;
+    /// let mut numbers = vec![1.0f32, 2.0];
+    /// Buffer::lend_mut(&mut numbers, |buffer| buffer[1] = 5.0);
+    /// assert_eq!(numbers, [1.0, 5.0]);
+    /// ```
+    pub fn lend_mut<R>(numbers: &mut [T], work: impl FnOnce(&mut Self) -> R) -> R {
+        let len = numbers.len();
+        let start = NonNull::from(numbers).cast();
+        let mut borrowed = Borrowed { buffer: Self { start, len, owned: false }, start, len };
+        work(&mut borrowed.buffer)
+    }
+
     /// Makes it at least `len` long, all zeros if it has to grow; a buffer that is long enough is left as it is.
     pub fn reserve_zeros(&mut self, len: usize) {
         if self.len < len {
@@ -76,10 +110,39 @@ impl<T: Zeroable> Buffer<T> {
     }
 }
 
+/// Somebody's numbers, lent as a [`Buffer`] to read ([`Buffer::lend`]).
+pub struct Lent<'a, T: Zeroable> {
+    buffer: Buffer<T>,
+    numbers: PhantomData<&'a [T]>,
+}
+
+impl<T: Zeroable> Deref for Lent<'_, T> {
+    type Target = Buffer<T>;
+    fn deref(&self) -> &Buffer<T> {
+        &self.buffer
+    }
+}
+
+/// A buffer of somebody's numbers that is to be written, with what it was when it was lent.
+struct Borrowed<T: Zeroable> {
+    buffer: Buffer<T>,
+    start: NonNull<T>,
+    len: usize,
+}
+
+impl<T: Zeroable> Drop for Borrowed<T> {
+    /// Also on the way out of a panic.
+    fn drop(&mut self) {
+        if self.buffer.start != self.start || self.buffer.len != self.len {
+            std::process::abort();
+        }
+    }
+}
+
 impl<T: Zeroable> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if let Some(layout) = Self::layout(self.len).filter(|_| self.len > 0) {
-            // SAFETY: the memory came from `alloc_zeroed` with the same layout and is freed once.
+        if let Some(layout) = Self::layout(self.len).filter(|_| self.owned && self.len > 0) {
+            // SAFETY: the memory is the buffer's own, so it came from `alloc_zeroed` with the same layout and is freed once.
             unsafe { dealloc(self.start.as_ptr().cast(), layout) }
         }
     }
@@ -88,7 +151,8 @@ impl<T: Zeroable> Drop for Buffer<T> {
 impl<T: Zeroable> Deref for Buffer<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: `start` points to `len` initialised numbers (or dangles, aligned, when `len` is 0).
+        // SAFETY: `start` points to `len` initialised numbers (or dangles, aligned, when `len` is 0), the buffer's own or lent
+        // by somebody who cannot have them back before the buffer is gone.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -132,5 +196,21 @@ mod tests {
         buffer[7] = 2.0;
         buffer.reserve_zeros(5);
         assert_eq!(buffer.clone()[7], 2.0);
+    }
+
+    #[test]
+    fn what_is_lent_stays_where_it_is() {
+        let mut numbers = vec![1.0f32; 5];
+        let copy = Buffer::lend(&numbers[1..4]).clone();
+        assert_eq!((&copy[..], copy.as_ptr() as usize % 64), (&[1.0; 3][..], 0));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            Buffer::lend_mut(&mut numbers[1..4], |buffer| {
+                buffer.fill(2.0);
+                panic!("on purpose");
+            })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(numbers, [1.0, 2.0, 2.0, 2.0, 1.0]);
+        assert_eq!(Buffer::lend_mut(&mut numbers[..0], |buffer| buffer.len()), 0);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) mod network;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, Lent};
 pub use conv::{Accuracy, Grade};
 pub use distance::Distance;
 pub use isa::Isa;

@@ -359,7 +359,8 @@ impl<T: SimdReal> Worker<T> {
         let Common { packed, splittings, solver, accuracy, block } = common;
         let (isa, map, len) = (packed.isa, &packed.map, packed.map.operator.state_len());
         self.reserve(block);
-        let Self { workspace, methods, forward, splitting, fourier, everyone, .. } = self;
+        let Self { workspace, methods, forward, splitting, fourier, everyone, block, .. } = self;
+        let block = *block; // what is kept must have room for the largest block, not for this one
         let everyone = &everyone[..z.len() / len];
         let write_start = |states: &mut [T]| match start {
             Start::Constant(value) => states.fill(T::from_f64(value)),
@@ -431,7 +432,8 @@ impl<T: SimdReal> Worker<T> {
         let (isa, len) = (packed.isa, packed.map.operator.state_len());
         self.reserve(block);
         self.linearise(packed, z, y);
-        let Self { workspace, methods, adjoint, splitting, fourier, everyone, .. } = self;
+        let Self { workspace, methods, adjoint, splitting, fourier, everyone, block, .. } = self;
+        let block = *block;
         let Some(AdjointParts { linearisation, scratch, g, .. }) = adjoint else {
             unreachable!("just linearised")
         };

@@ -45,6 +45,14 @@ impl<D: Network> Equilibrium<D> {
         certified.map_err(|error| Error::invalid(error.to_string()))
     }
 
+    /// The weights as the equation reads them: what a certificate is about and [`Certificate::recheck`] takes.
+    ///
+    /// # Errors
+    /// Parameters that are not finite.
+    pub fn operator(&mut self) -> Result<Weighted> {
+        Ok(self.operators()?.0)
+    }
+
     /// Whether a certificate, from a file for example, is about this layer's equation and holds for its weights.
     ///
     /// # Errors

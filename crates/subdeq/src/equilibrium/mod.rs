@@ -1,6 +1,7 @@
 //! The equilibrium layer: `z` with `z = F(z; y)`.
 
 mod certified;
+mod functional;
 mod on_host;
 mod splitting_step;
 mod unrolled;
@@ -63,6 +64,8 @@ pub struct Equilibrium<D: Network> {
     weights: LayerWeights<D>,
     /// The step of a splitting, once chosen.
     step: Option<f64>,
+    /// The parameters that it was chosen for, where they are set as a whole.
+    step_origin: Option<Vec<Vec<D::Elem>>>,
     certified: Certified,
     workspace: Option<Workspace<D>>,
 }
@@ -97,6 +100,7 @@ impl<D: Network> Equilibrium<D> {
             start,
             weights,
             step,
+            step_origin: None,
             certified,
             workspace,
         })
@@ -216,6 +220,19 @@ impl<D: Network> Equilibrium<D> {
     }
 
     fn run(&mut self, batch: usize, y: &D::Array, start: Start) -> Result<()> {
+        self.solve_to(batch, y, start, None)?;
+        made(&mut self.workspace)?.solved = batch;
+        Ok(())
+    }
+
+    /// Solves a batch; the states go to `elsewhere`, or to those of the workspace.
+    fn solve_to(
+        &mut self,
+        batch: usize,
+        y: &D::Array,
+        start: Start,
+        elsewhere: Option<&mut D::Array>,
+    ) -> Result<()> {
         self.prepare(batch)?;
         let stopping = self.resolved_stopping(self.stopping)?;
         let solver = self.solver.resolved(self.step.unwrap_or(1.0));
@@ -223,13 +240,13 @@ impl<D: Network> Equilibrium<D> {
         let (device, ws) = (&**device, made(workspace)?);
         ws.solved = 0;
         let Workspace { plan, shifted, trajectory, z, reports, .. } = ws;
+        let z = elsewhere.unwrap_or(z);
         let y = with_tied_shift(device, map, batch, y, weights.tied_shift(device), shifted)?;
         if let Adjoint::Unrolled { .. } = self.adjoint {
             unroll(device, map, batch, y, start, &stopping, Path { plan, trajectory, z, reports })?;
         } else {
             device.solve(plan, batch, y, &solver, &stopping, start, z, reports)?;
         }
-        ws.solved = batch;
         Ok(())
     }
 
@@ -296,15 +313,25 @@ impl<D: Network> Equilibrium<D> {
     /// An adjoint solve whose state stopped being finite ([`Error::NotConverged`]); one that merely missed its tolerance
     /// is in [`Equilibrium::adjoint_reports`].
     pub fn backward(&mut self, batch: usize, y: &D::Array, v: &D::Array, gy: &mut D::Array) -> Result<()> {
-        self.pull_back(batch, y, v, gy)?;
-        if !matches!(self.adjoint, Adjoint::Implicit { .. }) {
-            return Ok(());
-        }
+        self.require_solved(batch)?;
+        self.pull_back(batch, None, y, v, gy)?;
         let not_finite = |report: &&SampleReport| report.outcome == Outcome::NotFinite;
         match self.adjoint_reports()?.iter().filter(not_finite).count() as u64 {
             0 => Ok(()),
             count => Err(self.adjoint_failure(count)?),
         }
+    }
+
+    /// Refuses to pull anything back that no forward pass came before.
+    fn require_solved(&self, batch: usize) -> Result<()> {
+        if !self.weights.is_current() {
+            return Err(Error::invalid("the parameters changed between the forward and the backward pass"));
+        }
+        let solved = self.workspace.as_ref().map_or(0, |ws| ws.solved);
+        if batch == 0 || solved != batch {
+            return Err(Error::invalid("backward was called without a forward pass of this batch before it"));
+        }
+        Ok(())
     }
 
     /// The same where nobody waits for the device: how the adjoint solves ended is counted, and whoever reads the counters must
@@ -320,7 +347,8 @@ impl<D: Network> Equilibrium<D> {
         gy: &mut D::Array,
         tally: &mut D::Tally,
     ) -> Result<()> {
-        self.pull_back(batch, y, v, gy)?;
+        self.require_solved(batch)?;
+        self.pull_back(batch, None, y, v, gy)?;
         if matches!(self.adjoint, Adjoint::Implicit { .. }) {
             let ws = made(&mut self.workspace)?;
             self.device.count(Pass::Backward, batch, &ws.adjoint_reports, tally)?;
@@ -339,10 +367,15 @@ impl<D: Network> Equilibrium<D> {
         })
     }
 
-    fn pull_back(&mut self, batch: usize, y: &D::Array, v: &D::Array, gy: &mut D::Array) -> Result<()> {
-        if !self.weights.is_current() {
-            return Err(Error::invalid("the parameters changed between the forward and the backward pass"));
-        }
+    /// Pulls `v` back at the states `at`, or at those of the workspace.
+    fn pull_back(
+        &mut self,
+        batch: usize,
+        at: Option<&D::Array>,
+        y: &D::Array,
+        v: &D::Array,
+        gy: &mut D::Array,
+    ) -> Result<()> {
         let step = self.step.unwrap_or(1.0);
         let adjoint = match self.adjoint {
             Adjoint::Implicit { solver, stopping } => {
@@ -352,10 +385,9 @@ impl<D: Network> Equilibrium<D> {
         };
         let Self { device, workspace, weights, map, .. } = self;
         let device = &**device;
-        let ws = workspace.as_mut().filter(|ws| ws.solved == batch && batch > 0).ok_or_else(|| {
-            Error::invalid("backward was called without a forward pass of this batch before it")
-        })?;
-        let Workspace { plan, shifted, z, g, gz, gy: part, trajectory, discarded, adjoint_reports, .. } = ws;
+        let Workspace { plan, shifted, z, g, gz, gy: part, trajectory, discarded, adjoint_reports, .. } =
+            made(workspace)?;
+        let z = at.unwrap_or(z);
         let y = if map.equation().tie() == 0.0 { y } else { &*shifted };
         weights.clear_gradients(device, map)?;
         let gw = &mut weights.gradients[..];

@@ -1,10 +1,9 @@
 //! The layer for callers whose numbers are on the host.
 
-use subdeq_engine::{Network, Outcome, Real};
+use subdeq_engine::{Network, Real};
 
 use super::{Equilibrium, with_tied_shift};
 use crate::memory::made;
-use crate::solver::Rule;
 use crate::{Error, Result, Solution, Stopping};
 
 impl<D: Network> Equilibrium<D> {
@@ -33,16 +32,8 @@ impl<D: Network> Equilibrium<D> {
             }
         }
         let z = self.read_states()?;
-        let mut samples: Vec<crate::SampleSolution> = self.reports()?.into_iter().map(Into::into).collect();
-        if let Rule::Certified(distance) = self.stopping.rule {
-            for (sample, bound) in samples.iter_mut().zip(self.error_bounds(y, &z)?) {
-                sample.error_bound = bound;
-                if sample.outcome == Outcome::Converged && !bound.is_some_and(|bound| bound.value <= distance)
-                {
-                    sample.outcome = Outcome::Stagnated;
-                }
-            }
-        }
+        let reports = self.reports()?;
+        let samples = self.with_bounds(y, &z, &reports)?;
         Ok(Solution { z, samples })
     }
 

@@ -1,6 +1,8 @@
 //! Every map x solver x {dense, convolution} in `f32` against a long plain iteration in `f64`.
 
-use crate::common::{builder, cpu, describe, injections, maps, rng};
+use std::sync::Arc;
+
+use crate::common::{builder, cpu, describe, injections, maps, random, rng};
 use subdeq::map::Architecture;
 use subdeq::{
     Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver, Stopping,
@@ -140,5 +142,29 @@ fn warm_and_cold_starts_end_in_the_same_place() {
                 }
             }
         }
+    }
+}
+
+/// A large batch after a small one, on a plan that had met a large one: the splittings once kept room for the small one only.
+#[test]
+fn batches_may_shrink_and_grow() {
+    for (conv, solver) in [
+        (false, Solver::from(PeacemanRachford::default())),
+        (false, ForwardBackward { step: Some(0.3) }.into()),
+        (true, PeacemanRachford::default().into()),
+    ] {
+        let builder = if conv { Equilibrium::conv(2, 5, 5) } else { Equilibrium::dense(6) };
+        let map = Architecture::named("monotone", if conv { Layout::Conv } else { Layout::Dense }).unwrap();
+        let device = Arc::new(Cpu::<f64>::new(1).unwrap());
+        let mut layer = builder.map(map).solver(solver).build_on(device, &mut rng(5)).unwrap();
+        let len = layer.map().injection_len();
+        let y = random(32 * len, 6);
+        let z = vec![0.0; y.len()];
+        layer.apply(&y, &z).unwrap();
+        let few = layer.solve(&y[..2 * len]).unwrap();
+        layer.gradients(&y[..2 * len], &z[..2 * len]).unwrap();
+        let all = layer.solve(&y).unwrap();
+        layer.gradients(&y, &z).unwrap();
+        assert_eq!(all.z[..2 * len], few.z[..]);
     }
 }

@@ -8,6 +8,8 @@ use subdeq::{
     Stopping,
 };
 
+use subdeq::subdeq_engine::cpu::Buffer;
+
 type Layer = Equilibrium<Cpu<f64>>;
 
 const H: f64 = 1e-5;
@@ -218,4 +220,47 @@ fn in_single_precision_dense() {
 #[test]
 fn in_single_precision_conv() {
     in_single_precision(Layout::Conv);
+}
+
+/// Layers that are functions of their arguments: other batches, other parameters and other sizes may come between.
+#[test]
+fn gradients_at_given_states_are_those_of_the_pass() {
+    for layout in [Layout::Dense, Layout::Conv] {
+        matrix(layout, |map, y, v, what| {
+            let solver: Solver =
+                if map.is_monotone() { PeacemanRachford::default().into() } else { Picard.into() };
+            let stopping = Stopping::absolute(1e-12).max_iterations(20_000);
+            for adjoint in [Adjoint::Implicit { solver, stopping }, Adjoint::Unrolled { steps: 3 }] {
+                let mut layer = layer(map, layout, adjoint);
+                let (gy, gradients) = layer.gradients(y, v).unwrap();
+                let states = layer.read_states().unwrap();
+                let parameters: Vec<Vec<f64>> = read(&layer, |p| &p.value);
+                let slices: Vec<&[f64]> = parameters.iter().map(Vec::as_slice).collect();
+                let (y_lent, v_lent) = (Buffer::lend(y), Buffer::lend(v));
+                let mut z = vec![0.0; v.len()];
+                let reports = Buffer::lend_mut(&mut z, |z| layer.solve_into(2, &y_lent, z)).unwrap();
+                assert!(z == states && reports.len() == 2, "{what}");
+
+                let halves: Vec<Vec<f64>> =
+                    parameters.iter().map(|p| p.iter().map(|x| x / 2.0).collect()).collect();
+                layer.set_parameters(&halves.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+                layer.solve(&y[..y.len() / 2]).unwrap();
+                layer.set_parameters(&slices).unwrap();
+                assert!(layer.has_parameters(&slices).unwrap());
+                let mut found = vec![0.0; y.len()];
+                let lent = Buffer::lend(&z);
+                Buffer::lend_mut(&mut found, |gy| layer.pull_back_at(2, &y_lent, &lent, &v_lent, gy))
+                    .unwrap();
+                let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-9);
+                assert!(close(&found, &gy), "{what}");
+                let pulled = read(&layer, |p| &p.gradient);
+                assert!(pulled.iter().zip(&gradients).all(|(a, b)| close(a, b)), "{what}");
+                assert!(layer.set_parameters(&[]).is_err());
+            }
+        });
+    }
+}
+
+fn read(layer: &Layer, which: impl Fn(&subdeq::Parameter<Buffer<f64>>) -> &Buffer<f64>) -> Vec<Vec<f64>> {
+    layer.parameters().iter().map(|p| which(p)[..p.len].to_vec()).collect()
 }
