@@ -39,6 +39,11 @@ impl Compute {
         self.threads
     }
 
+    /// The device's name, if it is not the usual one.
+    pub fn named_device(self) -> Option<DeviceName> {
+        (self.device != DeviceName::default()).then_some(self.device)
+    }
+
     /// The device.
     pub fn device(self) -> Result<AnyDevice, Failure> {
         AnyDevice::new(self.device, self.threads)

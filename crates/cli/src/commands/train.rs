@@ -201,6 +201,14 @@ impl Args {
         }
     }
 
+    /// What to say when the user has stopped the run in `folder`, with the options that no config has.
+    fn how_to_go_on(&self, folder: &Path) -> String {
+        let data_dir =
+            self.data_dir.path().map_or(String::new(), |path| format!(" --data-dir {}", path.display()));
+        let device = self.compute.named_device().map_or(String::new(), |name| format!(" --device {name}"));
+        format!("stopped; go on with `subdeq train --resume --out {}{data_dir}{device}`", folder.display())
+    }
+
     /// Refuses options that contradict the run that is to be continued. Epochs may change.
     fn agree_with(&self, stored: &TrainConfig, path: &Path) -> Result<(), Failure> {
         let TrainConfig { data, model, .. } = stored;
@@ -335,9 +343,8 @@ fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Re
     let ended = on_device!(device, |device| train_run(&device, &run, &config, &data.parts, &options, tell));
     stop.finish();
     progress.finish();
-    let evaluation = ended.map_err(Failure::other)?.ok_or_else(|| {
-        stop.failure(format!("stopped; go on with `subdeq train --resume --out {}`", run.path().display()))
-    })?;
+    let evaluation =
+        ended.map_err(Failure::other)?.ok_or_else(|| stop.failure(args.how_to_go_on(run.path())))?;
     Ok(Finished { folder: run.path().to_owned(), config, evaluation })
 }
 

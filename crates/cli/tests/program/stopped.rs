@@ -44,7 +44,11 @@ fn a_signal_ends_a_training_after_the_step_and_nothing_is_lost() {
         signal(name, child.id());
         let ended = child.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(status), "{}", said(&ended));
-        assert!(said(&ended).contains("go on with `subdeq train --resume --out run`"), "{}", said(&ended));
+        assert!(
+            said(&ended).contains("go on with `subdeq train --resume --out run --data-dir data`"),
+            "{}",
+            said(&ended)
+        );
     }
     let last = subdeq(path, &["train", "--resume", "--out", "run", "--certify", "0"]).output().unwrap();
     assert!(last.status.success(), "{}", said(&last));

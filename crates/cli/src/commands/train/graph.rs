@@ -226,9 +226,7 @@ fn train(args: &Args, graph: &Graph, path: &Path, config: GraphRunConfig) -> Res
     };
     let ended = train_graph_run(&folder, &graph.problem, &split, &training, every, tell);
     stop.finish();
-    let classifier = ended.map_err(Failure::other)?.ok_or_else(|| {
-        stop.failure(format!("stopped; go on with `subdeq train --resume --out {}`", path.display()))
-    })?;
+    let classifier = ended.map_err(Failure::other)?.ok_or_else(|| stop.failure(args.how_to_go_on(path)))?;
     let evaluation = graph::evaluate(&folder, &config.data, (graph, &split), &classifier, training.threads)?;
     Ok(Finished { folder: path.to_owned(), config, evaluation })
 }
