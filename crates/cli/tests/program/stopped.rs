@@ -30,17 +30,16 @@ fn a_signal_ends_a_training_after_the_step_and_nothing_is_lost() {
         subdeq(path, &["train", "--epochs", "40", "--certify", "0", "--out", "alone"]).output().unwrap();
     assert!(alone.status.success(), "{}", said(&alone));
     for (name, status, epochs) in [("-INT", 130, 2), ("-TERM", 143, 4)] {
-        let mut child =
-            subdeq(path, &["train", "--resume", "--epochs", "40", "--certify", "0", "--out", "run"])
-                .spawn()
-                .unwrap();
+        let mut child = subdeq(
+            path,
+            &["train", "--resume", "--epochs", "40", "--certify", "0", "--out", "run", "--data-dir", "data"],
+        )
+        .spawn()
+        .unwrap();
         while completed(&path.join("run")).len() < epochs {
             assert!(child.try_wait().unwrap().is_none(), "it ended before it was asked to");
             sleep(Duration::from_millis(1));
         }
-        // While it goes on, its best model so far can be used.
-        let tested = subdeq(path, &["eval", "run", "--samples", "0"]).output().unwrap();
-        assert!(tested.status.success() && said(&tested).contains("test error"), "{}", said(&tested));
         signal(name, child.id());
         let ended = child.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(status), "{}", said(&ended));
@@ -50,6 +49,9 @@ fn a_signal_ends_a_training_after_the_step_and_nothing_is_lost() {
             said(&ended)
         );
     }
+    // Its best model so far can be used.
+    let tested = subdeq(path, &["eval", "run", "--samples", "0"]).output().unwrap();
+    assert!(tested.status.success() && said(&tested).contains("test error"), "{}", said(&tested));
     let last = subdeq(path, &["train", "--resume", "--out", "run", "--certify", "0"]).output().unwrap();
     assert!(last.status.success(), "{}", said(&last));
     assert!(said(&last).contains("goes on after "), "{}", said(&last));
