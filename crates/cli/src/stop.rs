@@ -1,6 +1,7 @@
 //! Ctrl-C, and other requests to end that leave time for it.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -46,6 +47,11 @@ impl Stop {
     /// Whether an end was asked for.
     pub fn asked(&self) -> bool {
         self.signal.load(Ordering::Relaxed) != 0
+    }
+
+    /// For whoever watches a training: to go on, or to end if that was asked for.
+    pub fn flow(&self) -> ControlFlow<()> {
+        if self.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Nobody looks any longer.

@@ -2,7 +2,6 @@
 
 mod graph;
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -338,7 +337,7 @@ fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Re
             // What is left, certificate and test, ends at once if asked to: all of it can be made again.
             stop.finish();
         }
-        if stop.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        stop.flow()
     };
     let ended = on_device!(device, |device| train_run(&device, &run, &config, &data.parts, &options, tell));
     stop.finish();

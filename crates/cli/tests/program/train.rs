@@ -207,15 +207,15 @@ fn a_disk_without_room_ends_with_a_sentence_and_the_run_can_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let options = "train --model split-sign --epochs 2 --quiet";
     ok(subdeq(folder.path(), &[&options.split(' ').collect::<Vec<_>>()[..], &["--out", "whole"]].concat()));
-    // Files of at most a few kilobytes: the config fits, a model or a checkpoint does not.
+    // Files of at most a few kilobytes: the config fits, a checkpoint (here after the first batch) does not.
     let limited = format!(
-        "trap '' XFSZ; ulimit -f 8; exec {} {options} --out short --resume",
+        "trap '' XFSZ; ulimit -f 8; exec {} {options} --out short --resume --checkpoint-seconds 0",
         env!("CARGO_BIN_EXE_subdeq")
     );
     let told = Command::new("sh").args(["-c", &limited]).current_dir(folder.path()).output().unwrap();
     let message = text(&told.stderr);
     assert_eq!(told.status.code(), Some(1), "{message}");
-    assert!(message.contains(".safetensors cannot be written"), "{message}");
+    assert!(message.contains("checkpoint.safetensors cannot be written"), "{message}");
     let left: Vec<String> = std::fs::read_dir(folder.path().join("short"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())

@@ -1,6 +1,5 @@
 //! `subdeq train` on a graph.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -222,7 +221,7 @@ fn train(args: &Args, graph: &Graph, path: &Path, config: GraphRunConfig) -> Res
     let stop = Stop::listen()?;
     let tell = &mut |epoch: &EpochMetrics| {
         progress.tell(epoch);
-        if stop.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        stop.flow()
     };
     let ended = train_graph_run(&folder, &graph.problem, &split, &training, every, tell);
     stop.finish();

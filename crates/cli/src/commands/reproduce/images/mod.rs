@@ -8,7 +8,7 @@ mod rows;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::{ops::ControlFlow, thread};
+use std::thread;
 
 use serde_json::Value;
 use subdeq::Layout;
@@ -262,9 +262,7 @@ fn make(
     let threads = options.threads;
     let device = AnyDevice::new(options.device, threads)?;
     let plan = EvaluationOptions { certify: CERTIFIED, threads, ..EvaluationOptions::default() };
-    let on = &mut |_: subdeq::train::Progress<'_>| {
-        if stop.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
+    let on = &mut |_: subdeq::train::Progress<'_>| stop.flow();
     let run = RunOptions { evaluation: plan, ..RunOptions::default() };
     let trained =
         on_device!(device, |device| train_run(&device, &folder, &task.config, &data.parts, &run, on));
