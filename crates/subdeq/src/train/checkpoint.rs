@@ -1,17 +1,21 @@
 //! Tensors with a note in a `.safetensors` file, and what of a training run goes into one.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Running, read_regular_file, replace_file};
+use super::{Running, check_regular_file, read_regular_file, replace_file};
 use crate::{Error, Result};
 
 /// A larger file is not one of ours.
 const MAX_BYTES: u64 = 4 << 30;
+/// Nor is one with a longer header, which safetensors does not allow.
+const MAX_HEADER: u64 = 100_000_000;
 /// Key under which the note stands in the file's metadata.
 const NOTE: &str = "subdeq";
 
@@ -58,13 +62,7 @@ impl<N: Serialize + DeserializeOwned> TensorFile<N> {
         let damaged =
             |why: safetensors::SafeTensorError| fault(format!("is damaged or no .safetensors file: {why}"));
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;
-        let note = header
-            .metadata()
-            .as_ref()
-            .and_then(|m| m.get(NOTE))
-            .ok_or_else(|| fault("was not written by subdeq (its metadata have no such note)".into()))?;
-        let note = serde_json::from_str(note)
-            .map_err(|why| fault(format!("its note cannot be understood: {why}")))?;
+        let note = note_in(path, header.metadata().as_ref())?;
         let file = SafeTensors::deserialize(&bytes).map_err(damaged)?;
         let mut tensors = Vec::new();
         for (name, view) in file.iter() {
@@ -85,6 +83,40 @@ impl<N: Serialize + DeserializeOwned> TensorFile<N> {
         tensors.sort_by(|a: &(String, Vec<f32>), b| a.0.cmp(&b.0));
         Ok(Self { note, tensors })
     }
+}
+
+/// The note of a file, of which no more is read: its arrays may be gigabytes.
+///
+/// # Errors
+/// As [`TensorFile::read`], but for what is wrong with the arrays.
+pub(super) fn read_note<N: DeserializeOwned>(path: &Path) -> Result<N> {
+    #[derive(Deserialize)]
+    struct Header {
+        #[serde(rename = "__metadata__")]
+        metadata: Option<HashMap<String, String>>,
+    }
+    let damaged = |why: String| {
+        Error::Invalid(format!("{}: is damaged or no .safetensors file: {why}", path.display()))
+    };
+    check_regular_file(path, MAX_BYTES)?;
+    let mut file = File::open(path).map_err(|why| damaged(why.to_string()))?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).map_err(|why| damaged(why.to_string()))?;
+    let mut header = Vec::new();
+    file.take(u64::from_le_bytes(length).min(MAX_HEADER))
+        .read_to_end(&mut header)
+        .map_err(|why| damaged(why.to_string()))?;
+    let header: Header = serde_json::from_slice(&header).map_err(|why| damaged(why.to_string()))?;
+    note_in(path, header.metadata.as_ref())
+}
+
+/// The note in the metadata of a file.
+fn note_in<N: DeserializeOwned>(path: &Path, metadata: Option<&HashMap<String, String>>) -> Result<N> {
+    let fault = |why: String| Error::Invalid(format!("{}: {why}", path.display()));
+    let note = metadata
+        .and_then(|metadata| metadata.get(NOTE))
+        .ok_or_else(|| fault("was not written by subdeq (its metadata have no such note)".into()))?;
+    serde_json::from_str(note).map_err(|why| fault(format!("its note cannot be understood: {why}")))
 }
 
 /// The position of a training run, beside its tensors; the default is its beginning.
@@ -120,7 +152,16 @@ mod tests {
         };
         file.write(&path).unwrap();
         assert_eq!(TensorFile::<String>::read(&path).unwrap(), file);
+        assert_eq!(read_note::<String>(&path).unwrap(), "hello");
         let bytes = std::fs::read(&path).unwrap();
+        for cut in [0, 4, 20] {
+            std::fs::write(&path, &bytes[..cut]).unwrap();
+            let error = read_note::<String>(&path).unwrap_err().to_string();
+            assert!(error.contains("x.safetensors: is damaged"), "{error}");
+        }
+        std::fs::write(&path, [&u64::MAX.to_le_bytes()[..], b"{}"].concat()).unwrap();
+        let error = read_note::<String>(&path).unwrap_err().to_string();
+        assert!(error.contains("x.safetensors: was not written by subdeq"), "{error}");
         for cut in [0, 4, 20, bytes.len() - 1] {
             std::fs::write(&path, &bytes[..cut]).unwrap();
             let error = TensorFile::<String>::read(&path).unwrap_err().to_string();

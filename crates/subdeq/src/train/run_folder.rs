@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::checkpoint::read_note;
 use super::regular_file::read_regular_text;
 use super::{Checkpoint, EpochMetrics, TensorFile, TrainConfig, read_regular_file, replace_file};
 use crate::{Error, Result};
@@ -92,7 +93,8 @@ impl RunFolder {
     /// # Errors
     /// One that is damaged.
     pub fn position(&self) -> Result<Option<Checkpoint>> {
-        Ok(self.read_checkpoint::<Checkpoint>()?.map(|file| file.note))
+        let path = self.checkpoint_path();
+        path.exists().then(|| read_note(&path)).transpose()
     }
 
     fn write_config(&self, config: &impl Serialize) -> Result<()> {
