@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::gpu::{Gpu, Grid, Memory, THREADS};
-use super::kernel::{Argument, Passed, launch};
+use super::kernel::{Argument, Passed, address, launch};
 use super::plan::MapConstants;
 use super::product::{Axis, Factor, add_parts, sum_in_parts};
 use super::solve::Distance;
@@ -229,7 +229,7 @@ impl Convolution {
         c: &mut Memory<f32>,
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
-        let keep = Keep { bias: bias.map_or(0, |bias| bias.address_of(0)), out: c.address_of(0) };
+        let keep = Keep { bias: address(bias), out: c.address_of(0) };
         let names = ["convolve_6", "convolve_4", "convolve_2"];
         self.launch(gpu, names, images, packed, (&keep).into(), active)
     }
@@ -252,7 +252,7 @@ impl Convolution {
             y: y.address_of(0),
             argument: z.address_of(0),
             out: out.address_of(0),
-            distances: distances.map_or(0, |distances| distances.address_of(0)),
+            distances: address(distances),
         };
         let names = ["apply_convolution_6", "apply_convolution_4", "apply_convolution_2"];
         self.launch(gpu, names, z, packed, (&apply).into(), active)
@@ -270,12 +270,8 @@ impl Convolution {
         slopes: &mut Memory<f32>,
         out: Option<&Memory<f32>>,
     ) -> Result<()> {
-        let linearise = Linearise {
-            map: *map,
-            y: y.address_of(0),
-            slopes: slopes.address_of(0),
-            out: out.map_or(0, |out| out.address_of(0)),
-        };
+        let linearise =
+            Linearise { map: *map, y: y.address_of(0), slopes: slopes.address_of(0), out: address(out) };
         let names = ["linearise_convolution_6", "linearise_convolution_4", "linearise_convolution_2"];
         self.launch(gpu, names, z, packed, (&linearise).into(), None)
     }
@@ -297,10 +293,10 @@ impl Convolution {
             planes: if slopes.is_some() { self.planes_in as u32 } else { 1 },
             unused: 0,
             v: v.address_of(0),
-            slopes: slopes.map_or(0, |slopes| slopes.address_of(0)),
+            slopes: address(slopes),
             argument: q.address_of(0),
             out: out.address_of(0),
-            distances: distances.map_or(0, |distances| distances.address_of(0)),
+            distances: address(distances),
         };
         let names = ["pull_convolution_6", "pull_convolution_4", "pull_convolution_2"];
         self.launch(gpu, names, q, packed, (&pull).into(), active)

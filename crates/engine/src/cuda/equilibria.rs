@@ -112,7 +112,7 @@ impl Equilibria for Cuda {
         check_len("y", y.len(), sizes.injections)?;
         check_len("out", out.len(), sizes.states)?;
         let Work { u, gained, .. } = &mut plan.work;
-        plan.operators.apply(batch, z, y, out, u, gained, None)
+        plan.operators.apply(batch, z, y, out, u, gained, None, None)
     }
 
     fn compare(
@@ -182,7 +182,7 @@ impl Equilibria for Cuda {
                 problem.measured = parts.map(|parts| (&*measured, parts));
                 let distances = parts.map(|_| &*measured);
                 problem.solve(samples, memory, iterates, z, reports, |argument, image, active| {
-                    operators.apply_measured(batch, argument, y, image, u, gained, distances, Some(active))
+                    operators.apply(batch, argument, y, image, u, gained, distances, Some(active))
                 })
             }
             Scheme::PeacemanRachford { step } => {

@@ -171,10 +171,14 @@ impl<T: Copy> From<&mut Memory<T>> for Argument<'_> {
     }
 }
 
-/// A missing array is the address 0.
+/// Where an array begins; a missing one is the address 0.
+pub(super) fn address<T: Copy>(memory: Option<&Memory<T>>) -> u64 {
+    memory.map_or(0, |memory| memory.address_of(0))
+}
+
 impl<T: Copy> From<Option<&Memory<T>>> for Argument<'_> {
     fn from(memory: Option<&Memory<T>>) -> Self {
-        Self::Address(memory.map_or(0, |memory| memory.address_of(0)))
+        Self::Address(address(memory))
     }
 }
 

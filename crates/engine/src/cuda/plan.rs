@@ -405,24 +405,9 @@ impl Operators {
         (!self.has_gains() && self.map.norm.is_none()).then_some([forward.parts(), back.parts()])
     }
 
-    /// `out <- F(z; y)`.
+    /// `out <- F(z; y)`; parts of the distances from `z`, where [`Operators::measured_parts`] promises them, go to `distances`.
     #[allow(clippy::too_many_arguments)] // a map's arguments, its scratch memory, and whom it is for
     pub fn apply(
-        &self,
-        batch: usize,
-        z: &Memory<f32>,
-        y: &Memory<f32>,
-        out: &mut Memory<f32>,
-        u: &mut Memory<f32>,
-        gained: &mut Memory<f32>,
-        active: Option<&Memory<u32>>,
-    ) -> Result<()> {
-        self.apply_measured(batch, z, y, out, u, gained, None, active)
-    }
-
-    /// The same; parts of the distances from `z`, where [`Operators::measured_parts`] promises them, go to `distances`.
-    #[allow(clippy::too_many_arguments)] // as above
-    pub fn apply_measured(
         &self,
         batch: usize,
         z: &Memory<f32>,

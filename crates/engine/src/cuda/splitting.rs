@@ -46,50 +46,14 @@ impl Cuda {
             operators.resolve(batch, false, solution, constant, None)?;
         }
         let problem = operators.splitting_problem(batch, peaceman_rachford, stopping, y);
-        let none = None::<&Memory<f32>>;
+        let step = Step { operators, batch, t, peaceman_rachford, slopes: None, constant };
         problem.solve(samples, memory, iterates, ends, reports, |x, image, active| {
-            if peaceman_rachford {
-                operators.resolve(batch, false, x, u, Some(active))?;
-            } else {
-                operators.forward(batch, x, u, Some(active))?;
-            }
-            launch!(
-                gpu,
-                "splitting_step",
-                grid,
-                &operators.constants,
-                t,
-                peaceman_rachford,
-                true,
-                &*u,
-                &*constant,
-                none,
-                x,
-                image,
-                states,
-                active
-            )
+            step.advance(x, u, image, active)
         })?;
         if !peaceman_rachford {
             return launch!(gpu, "add_states", grid, &*ends, &*offset, z, states);
         }
-        operators.resolve(batch, false, ends, u, None)?;
-        launch!(
-            gpu,
-            "splitting_step",
-            grid,
-            &operators.constants,
-            t,
-            true,
-            false,
-            &*u,
-            &*constant,
-            none,
-            &*ends,
-            &mut *solution,
-            states,
-            None::<&Memory<u32>>
-        )?;
+        step.settle(ends, u, solution)?;
         launch!(gpu, "add_states", grid, &*solution, &*offset, z, states)
     }
 
@@ -121,51 +85,80 @@ impl Cuda {
             constant.copy_from(v, states)?;
         }
         let problem = operators.splitting_problem(batch, peaceman_rachford, stopping, v);
-        let slopes = &linearisation.slopes;
+        let slopes = Some(&linearisation.slopes);
+        let step = Step { operators, batch, t, peaceman_rachford, slopes, constant };
         problem.solve(samples, memory, iterates, ends, reports, |x, image, active| {
-            if peaceman_rachford {
-                operators.resolve(batch, true, x, u, Some(active))?;
-            } else {
-                operators.transposed(batch, x, u, Some(active))?;
-            }
-            launch!(
-                gpu,
-                "splitting_step",
-                grid,
-                &operators.constants,
-                t,
-                peaceman_rachford,
-                true,
-                &*u,
-                &*constant,
-                slopes,
-                x,
-                image,
-                states,
-                active
-            )
+            step.advance(x, u, image, active)
         })?;
         if !peaceman_rachford {
             return Ok(());
         }
-        operators.resolve(batch, true, ends, u, None)?;
+        step.settle(ends, u, solution)?;
+        ends.copy_from(solution, states)
+    }
+}
+
+/// What an iteration of a splitting does, forward or, with slopes, adjoint.
+struct Step<'a> {
+    operators: &'a Operators,
+    batch: usize,
+    t: f32,
+    peaceman_rachford: bool,
+    /// Those of the adjoint equation, whose operator is transposed.
+    slopes: Option<&'a Memory<f32>>,
+    constant: &'a Memory<f32>,
+}
+
+impl Step<'_> {
+    /// `image <-` what follows on `x`, for the samples that are flagged; `u` is scratch memory.
+    fn advance(
+        &self,
+        x: &Memory<f32>,
+        u: &mut Memory<f32>,
+        image: &Memory<f32>,
+        active: &Memory<u32>,
+    ) -> Result<()> {
+        let Self { operators, batch, .. } = *self;
+        match (self.peaceman_rachford, self.slopes) {
+            (true, slopes) => operators.resolve(batch, slopes.is_some(), x, u, Some(active))?,
+            (false, None) => operators.forward(batch, x, u, Some(active))?,
+            (false, Some(_)) => operators.transposed(batch, x, u, Some(active))?,
+        }
+        self.finish(true, x, u, image, Some(active))
+    }
+
+    /// Peaceman and Rachford's solution that belongs to their last iterate `x`; `u` is scratch memory.
+    fn settle(&self, x: &Memory<f32>, u: &mut Memory<f32>, solution: &Memory<f32>) -> Result<()> {
+        self.operators.resolve(self.batch, self.slopes.is_some(), x, u, None)?;
+        self.finish(false, x, u, solution, None)
+    }
+
+    fn finish(
+        &self,
+        reflected: bool,
+        x: &Memory<f32>,
+        u: &Memory<f32>,
+        image: &Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let Self { operators, batch, t, peaceman_rachford, slopes, constant } = *self;
+        let states = batch * operators.len();
         launch!(
-            gpu,
+            operators.gpu,
             "splitting_step",
-            grid,
+            Grid::entries(states),
             &operators.constants,
             t,
-            true,
-            false,
-            &*u,
-            &*constant,
+            peaceman_rachford,
+            reflected,
+            u,
+            constant,
             slopes,
-            &*ends,
-            &mut *solution,
+            x,
+            image,
             states,
-            None::<&Memory<u32>>
-        )?;
-        ends.copy_from(solution, states)
+            active
+        )
     }
 }
 
