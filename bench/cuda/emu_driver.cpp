@@ -32,7 +32,7 @@ emu_switch:
 )");
 
 namespace emu {
-const unsigned THREADS_MOST = 256;
+const unsigned THREADS_MOST = 512;
 const size_t STACK = 1 << 16;
 struct Gate;
 struct Fiber { void* sp; bool done; Gate* gate; unsigned long seen; };
@@ -203,6 +203,7 @@ static unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 static float __uint_as_float(unsigned x) { return emu::from_bits(x); }
 static unsigned __float_as_uint(float x) { return emu::bits(x); }
 template <class T> static T __ldg(const T* p) { return *p; }
+template <class T> static T __ldcs(const T* p) { return *p; }
 // What kernels/mma.cuh has for the GPU.
 #define EMULATED
 static void load_tiles(unsigned (&tiles)[4], const void* row) { emu::load_tiles(tiles, row, false); }

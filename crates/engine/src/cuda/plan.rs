@@ -566,8 +566,7 @@ impl Operators {
         }
     }
 
-    /// `q <- D N' (g + v)`, `N` the normalisation, `D` the slopes. Where `g` has to be whole, `g + v` is left in it, pulled back
-    /// through the normalisation.
+    /// `q <- D N' (g + v)`, `N` the normalisation, `D` the slopes. What is left in `g` is of no use.
     #[allow(clippy::too_many_arguments)] // a gradient on its way, the derivative, and whom it is for
     pub fn q_of(
         &self,
@@ -586,6 +585,29 @@ impl Operators {
         {
             let len = batch * len;
             launch!(self.gpu, "add_states", Grid::entries(len), &*g, v, &*g, len)?;
+        }
+        if let (Some(_), Operator::Conv { channels, height, width, .. }, false) =
+            (self.map.norm, self.map.operator, self.has_gains())
+        {
+            let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
+            let (count, row, height) = (batch as u32, (channels * width) as u32, height as u32);
+            let (grid, planes) = (Grid::threads(batch * channels * width), self.planes() as u32);
+            return launch!(
+                self.gpu,
+                "pull_columns_to_slopes",
+                grid,
+                count,
+                row,
+                height,
+                planes,
+                normalised,
+                gradient,
+                inverse,
+                &*g,
+                slopes,
+                q,
+                active
+            );
         }
         self.through_norm(batch, linearisation, g, active)?;
         self.slope_product(batch, g, v, gained, &linearisation.slopes, q, active)
@@ -641,10 +663,15 @@ impl Operators {
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
         if let Some(convolution) = self.convolution(batch, self.planes(), 1)
-            && self.measured_parts().is_some()
+            && !self.has_gains()
         {
-            let (packed, slopes) = (&self.packed_transposed, &linearisation.slopes);
-            return convolution.pull(&self.gpu, q, packed, v, Some(slopes), image, distances, active);
+            let (gpu, packed, slopes) = (&self.gpu, &self.packed_transposed, &linearisation.slopes);
+            if self.map.norm.is_none() {
+                return convolution.pull(gpu, q, packed, v, Some(slopes), image, distances, active);
+            }
+            g.reserve(batch * self.len())?;
+            convolution.pull(gpu, q, packed, v, None, g, None, active)?;
+            return self.q_of(batch, linearisation, g, None, gained, image, active);
         }
         self.transposed(batch, q, g, active)?;
         self.q_of(batch, linearisation, g, Some(v), gained, image, active)

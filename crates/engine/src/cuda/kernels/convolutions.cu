@@ -85,8 +85,14 @@ struct Keep {
 
 // Not inlined: all formulas with all activations are long, and would be compiled into every kernel many times over.
 __device__ __noinline__ float any_image_of(const Map& map, float u, float w, float y, float other) { return image_of(map, u, w, y, other); }
-__device__ __noinline__ float any_slopes_of(const Map& map, float u, float w, float y, float other, float& du, float& dw) {
-    return slopes_of(map, u, w, y, other, du, dw);
+// By value: what is left at an address goes through memory, and so does everything beside it.
+struct Tangent {
+    float image, du, dw;
+};
+__device__ __noinline__ Tangent any_slopes_of(const Map& map, float u, float w, float y, float other) {
+    Tangent at;
+    at.image = slopes_of(map, u, w, y, other, at.du, at.dw);
+    return at;
 }
 
 // Whether it is the map that is used most: its formula is short.
@@ -151,7 +157,8 @@ struct Linearise {
                 du[i] = (1.0f - s) * (1.0f + s);
                 image[i] = map.inner ? s + map.shift : s + (ys[i] + map.shift);
             } else {
-                image[i] = any_slopes_of(map, sums[0][i], sums[1][i], ys[i], others[i], du[i], dw[i]);
+                Tangent at = any_slopes_of(map, sums[0][i], sums[1][i], ys[i], others[i]);
+                image[i] = at.image, du[i] = at.du, dw[i] = at.dw;
             }
         }
         float* to = slopes + place.sample * (u64)map.planes * map.len + at;
