@@ -71,6 +71,7 @@ struct Gap {
 struct Keep {
     const float* bias;
     float* out;
+    __device__ void begin() const {}
     __device__ bool measured() const { return false; }
     __device__ Distance* parts() const { return 0; }
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap&) const {
@@ -83,15 +84,19 @@ struct Keep {
     }
 };
 
+// A kernel's map, brought near: reading it from where a kernel's arguments are takes longer than using it, and every formula asks for
+// several constants one after the other.
+__shared__ Map near_map;
+
 // Not inlined: all formulas with all activations are long, and would be compiled into every kernel many times over.
-__device__ __noinline__ float any_image_of(const Map& map, float u, float w, float y, float other) { return image_of(map, u, w, y, other); }
+__device__ __noinline__ float any_image_of(float u, float w, float y, float other) { return image_of(near_map, u, w, y, other); }
 // By value: what is left at an address goes through memory, and so does everything beside it.
 struct Tangent {
     float image, du, dw;
 };
-__device__ __noinline__ Tangent any_slopes_of(const Map& map, float u, float w, float y, float other) {
+__device__ __noinline__ Tangent any_slopes_of(float u, float w, float y, float other) {
     Tangent at;
-    at.image = slopes_of(map, u, w, y, other, at.du, at.dw);
+    at.image = slopes_of(near_map, u, w, y, other, at.du, at.dw);
     return at;
 }
 
@@ -116,6 +121,9 @@ struct Apply {
     float* out;
     // Where the parts of the distance go, if they are wanted.
     Distance* distances;
+    __device__ void begin() const {
+        if (threadIdx.x == 0) near_map = map;
+    }
     __device__ bool measured() const { return distances != 0; }
     __device__ Distance* parts() const { return distances; }
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap& gap) const {
@@ -128,7 +136,7 @@ struct Apply {
             if (plain)
                 image[i] = map.inner ? tanhf(sums[0][i] + ys[i]) + map.shift : tanhf(sums[0][i]) + (ys[i] + map.shift);
             else
-                image[i] = any_image_of(map, sums[0][i], sums[1][i], ys[i], others[i]);
+                image[i] = any_image_of(sums[0][i], sums[1][i], ys[i], others[i]);
         }
         write_four(image, out + state, place);
         if (!distances) return;
@@ -143,6 +151,9 @@ struct Linearise {
     const float* y;
     float* slopes;
     float* out;
+    __device__ void begin() const {
+        if (threadIdx.x == 0) near_map = map;
+    }
     __device__ bool measured() const { return false; }
     __device__ Distance* parts() const { return 0; }
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap&) const {
@@ -157,7 +168,7 @@ struct Linearise {
                 du[i] = (1.0f - s) * (1.0f + s);
                 image[i] = map.inner ? s + map.shift : s + (ys[i] + map.shift);
             } else {
-                Tangent at = any_slopes_of(map, sums[0][i], sums[1][i], ys[i], others[i]);
+                Tangent at = any_slopes_of(sums[0][i], sums[1][i], ys[i], others[i]);
                 image[i] = at.image, du[i] = at.du, dw[i] = at.dw;
             }
         }
@@ -176,6 +187,7 @@ struct Pull {
     const float* argument;
     float* out;
     Distance* distances;
+    __device__ void begin() const {}
     __device__ bool measured() const { return distances != 0; }
     __device__ Distance* parts() const { return distances; }
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap& gap) const {
@@ -252,6 +264,8 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     static_assert(WARPS * 16 * PITCH(6) * sizeof(float) <= sizeof(room), "the staged sums do not fit");
     u32 sample = blockIdx.x / shape.tiles, tile = blockIdx.x % shape.tiles, first_tile = blockIdx.y * TILES;
     if (active && !active[sample]) return;
+    // Known to all after the barriers of the first slab.
+    finish.begin();
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, centre = shape.side / 2;
     u32 top = tile / shape.across * shape.tile_height, left = tile % shape.across * shape.tile_width;
     u32 pixels = shape.tile_height * shape.tile_width, pitch = shape.tile_width + shape.side - 1;
