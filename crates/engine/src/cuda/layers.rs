@@ -140,6 +140,7 @@ fn convolution_of(shape: ConvShape) -> Result<Convolution> {
         outputs: shape.outputs,
         planes_in: 1,
         planes_out: 1,
+        normalised: false,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::convolution::{Convolution, LARGEST_SIDE};
+use super::convolution::{Convolution, LARGEST_SIDE, Norm};
 use super::fourier::Waves;
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
@@ -292,6 +292,7 @@ impl Operators {
             outputs: channels,
             planes_in,
             planes_out,
+            normalised: self.map.norm == Some(PNorm::Inf) && !self.has_gains(),
         })
     }
 
@@ -424,7 +425,7 @@ impl Operators {
         {
             let (map, packed) = (&self.constants, &self.packed);
             convolution.apply(&self.gpu, map, z, packed, y, out, distances, active)?;
-            return self.normalise(batch, out, None, active);
+            return if convolution.normalises() { Ok(()) } else { self.normalise(batch, out, None, active) };
         }
         self.forward(batch, z, u, active)?;
         let mut rows: &Memory<f32> = u;
@@ -592,6 +593,7 @@ impl Operators {
             let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
             let (count, row, height) = (batch as u32, (channels * width) as u32, height as u32);
             let (grid, planes) = (Grid::threads(batch * channels * width), self.planes() as u32);
+            let (norm, g) = (Norm::new(normalised, gradient, inverse), &*g);
             return launch!(
                 self.gpu,
                 "pull_columns_to_slopes",
@@ -600,10 +602,8 @@ impl Operators {
                 row,
                 height,
                 planes,
-                normalised,
-                gradient,
-                inverse,
-                &*g,
+                &norm,
+                g,
                 slopes,
                 q,
                 active
@@ -670,6 +670,11 @@ impl Operators {
                 return convolution.pull(gpu, q, packed, v, Some(slopes), image, distances, active);
             }
             g.reserve(batch * self.len())?;
+            if convolution.normalises() {
+                let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
+                let norm = Norm::new(normalised, gradient, inverse);
+                return convolution.pull_through(gpu, q, packed, v, g, norm, slopes, image, active);
+            }
             convolution.pull(gpu, q, packed, v, None, g, None, active)?;
             return self.q_of(batch, linearisation, g, None, gained, image, active);
         }

@@ -1144,8 +1144,7 @@ fn combinations_that_do_not_help_are_taken_back() {
         for most in 4..12 {
             let rule = stopping(1e-6, most);
             let (z, reports) = solved(gpu, &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
-            let (known, expected) =
-                solved(&exact(), &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
+            let (known, expected) = solved(&exact(), &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
             failures.holds(|| format!("{gain} times, {most}"), z.iter().all(|x| x.is_finite()));
             // Where rounding has not yet told the two apart.
             if most < 7 {
@@ -1155,7 +1154,8 @@ fn combinations_that_do_not_help_are_taken_back() {
                     failures.small(what, (a.residual - b.residual).abs(), 1e-2 * b.residual);
                 }
             }
-            let next = solved(gpu, &problem, &solver, &stopping(1e-6, most + 1), Start::Constant(1.0)).unwrap();
+            let next =
+                solved(gpu, &problem, &solver, &stopping(1e-6, most + 1), Start::Constant(1.0)).unwrap();
             // What is taken back leaves the image and its residual as they were.
             let len = operator.state_len();
             taken_back += (0..3)

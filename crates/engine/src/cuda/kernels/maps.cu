@@ -176,25 +176,3 @@ pull_columns(u32 batch, u32 row, u32 height, const float* f, const float* gradie
         g[k] = (g[k] - inner * gradient[k]) * inverse[thread];
     }
 }
-
-// q <- D N' g, all planes: the pullback through the normalisation times the slopes `d`. As `pull_columns`, which leaves it in g instead.
-extern "C" __global__ void __launch_bounds__(THREADS)
-pull_columns_to_slopes(u32 batch, u32 row, u32 height, u32 planes, const float* f, const float* gradient, const float* inverse, const float* g,
-                       const float* d, float* q, const u32* active) {
-    u64 thread = first_entry();
-    if (thread >= (u64)batch * row) return;
-    u32 sample = thread / row, column = thread % row;
-    if (active && !active[sample]) return;
-    u64 len = (u64)row * height, at = sample * len + column;
-    float inner = 0.0f, back = inverse[thread];
-#pragma unroll 8
-    for (u32 i = 0; i < height; i++) inner = fmaf(f[at + (u64)i * row], g[at + (u64)i * row], inner);
-    for (u32 plane = 0; plane < planes; plane++) {
-        u64 to = ((u64)sample * planes + plane) * len + column;
-#pragma unroll 8
-        for (u32 i = 0; i < height; i++) {
-            u64 k = (u64)i * row;
-            q[to + k] = d[to + k] * ((g[at + k] - inner * gradient[at + k]) * back);
-        }
-    }
-}
