@@ -1,10 +1,10 @@
 //! Maps by the names that the paper, the theory and the program give them.
 
-use crate::{Activation, BadMap, Form, Groups, Layout, Map, PNorm, Parts, WeightClass};
+use crate::{Activation, BadMap, Form, Groups, Layout, Map, PNorm, Parametrisation, Parts, WeightClass};
 
 impl Map {
     /// The names that [`Map::named`] understands: the paper's models, then the sound ones.
-    pub const NAMES: [&'static str; 23] = [
+    pub const NAMES: [&'static str; 24] = [
         "subdeq-tanh",
         "subdeq-normalized-tanh",
         "subdeq-abs-normalized-tanh",
@@ -19,6 +19,7 @@ impl Map {
         "appnp-normalized-tanh-2",
         "monotone",
         "monotone-product",
+        "monotone-tied",
         "monotone-tanh",
         "excitatory",
         "row-signed",
@@ -34,7 +35,8 @@ impl Map {
     pub const TELEPORT: f64 = 0.1;
 
     /// The map of that name, with the constants that the models of that name are trained with. `subdeq-power-tanh` is what
-    /// the authors' program computes; the printed `tanh(W z)^0.99 + y` is not a number wherever `(W z)_i < 0`.
+    /// the authors' program computes; the printed `tanh(W z)^0.99 + y` is not a number wherever `(W z)_i < 0`. The weights of
+    /// `monotone-tied` are `A`, with `b = 1`.
     ///
     /// # Errors
     /// A name that is not one of [`Map::NAMES`].
@@ -55,6 +57,10 @@ impl Map {
             }
             "mondeq-relu" | "monotone" | "monotone-product" => monotone(Relu),
             "mondeq-tanh" | "monotone-tanh" => monotone(Tanh),
+            "monotone-tied" => {
+                let form = Form::Tied { margin: 1.0, skew: Parametrisation::FIRST_SKEW };
+                Map::of_form(form, Relu, 0.0)?.inner()
+            }
             "appnp" => graph(Identity, 0.0),
             "appnp-tanh" => graph(Tanh, 1.2),
             "appnp-normalized-tanh" => columns(graph(Tanh, 1.2)?),

@@ -100,6 +100,7 @@ impl World {
             ("node-tanh", Layout::Dense, false),
             ("power-ratio", Layout::Conv, false),
             ("monotone-product", Layout::Conv, false),
+            ("monotone-tied", Layout::Dense, false),
             ("explicit-tanh", Layout::Conv, false),
         ] {
             add(

@@ -35,7 +35,7 @@ pub struct Args {
     /// Look at so many of the run's test inputs one by one.
     #[arg(long, requires = "run", value_name = "N")]
     samples: Option<usize>,
-    /// W as .npy or .safetensors, f32 or f64: n x n (dense, graph) or c x c x 3 x 3 (convolution).
+    /// W (A for monotone-tied) as .npy or .safetensors, f32 or f64: n x n (dense, graph) or c x c x 3 x 3 (convolution).
     #[arg(long)]
     weights: Option<PathBuf>,
     /// Which tensor of a .safetensors file.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use subdeq::map::Architecture;
 use subdeq::{
     Anderson, Broyden, Certificate, Equilibrium, ForwardBackward, Layout, Map, Network, Operator, Outcome,
-    PeacemanRachford, Picard, Real, SampleSolution, Scope, Solution, Solver, Stopping,
+    Parametrisation, PeacemanRachford, Picard, Real, SampleSolution, Scope, Solution, Solver, Stopping,
 };
 use subdeq_data::npy::{NpyArray, NpyData};
 
@@ -27,7 +27,7 @@ const NOT_CONVERGED: u8 = 12;
 /// Exit status: 0 every sample converged, 12 at least one did not, 2 bad usage, 1 any other error.
 #[derive(clap::Args)]
 pub struct Args {
-    /// W as .npy or .safetensors, f32 or f64: n x n (dense) or c x c x 3 x 3 (convolution).
+    /// W (A for monotone-tied) as .npy or .safetensors, f32 or f64: n x n (dense) or c x c x 3 x 3 (convolution).
     #[arg(long)]
     weights: PathBuf,
     /// Which tensor of a .safetensors file.
@@ -214,7 +214,7 @@ fn solve<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<E
         let z = transpose(&problem.operator, 1, &z, Direction::FromEngine);
         write(path, problem, z)?;
     }
-    let equation = layer.map().equation();
+    let equation = layer.equation().map_err(Failure::other)?;
     if args.json {
         println!("{}", report(args, problem, &equation, &solution, &promises));
     } else {
@@ -241,7 +241,8 @@ fn layer<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<E
     let mut layer = builder.build_on(device, &mut rng).map_err(Failure::usage)?;
     let weights: Vec<D::Elem> = problem.weights.data.iter().map(|&w| D::Elem::from_f64(w)).collect();
     layer.set_parameter(0, &weights).map_err(Failure::other)?;
-    if problem.architecture.is_monotone() && layer.weights().map_err(Failure::other)?[0] != weights {
+    let shifted = matches!(problem.architecture.parametrisation(), Parametrisation::MonotoneShifted { .. });
+    if shifted && layer.weights().map_err(Failure::other)?[0] != weights {
         return Err(Failure::other(format!(
             "{}: these weights are not monotone as they stand (the largest eigenvalue of (W + W')/2 is not below 1), so the \
              solvers of `{}` cannot be relied on",

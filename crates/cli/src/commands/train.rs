@@ -28,10 +28,10 @@ use crate::stop::Stop;
 /// with the lowest validation error is kept, certified and tested. A run that was stopped or killed continues with
 /// --resume, bit for bit as if nothing had happened.
 ///
-/// Proved for every input: monotone (default), monotone-product, monotone-tanh, mondeq-relu, mondeq-tanh, split-sign,
-/// row-signed, excitatory, divisive, rational, power-ratio, gains. The paper's, proved only where a certificate says so:
-/// subdeq-tanh, subdeq-normalized-tanh, subdeq-abs-normalized-tanh, subdeq-normalized-power-tanh, subdeq-power-tanh. For
-/// comparison: node-relu, node-tanh, explicit-tanh.
+/// Proved for every input: monotone (default), monotone-tied, monotone-product, monotone-tanh, mondeq-relu, mondeq-tanh,
+/// split-sign, row-signed, excitatory, divisive, rational, power-ratio, gains. The paper's, proved only where a
+/// certificate says so: subdeq-tanh, subdeq-normalized-tanh, subdeq-abs-normalized-tanh, subdeq-normalized-power-tanh,
+/// subdeq-power-tanh. For comparison: node-relu, node-tanh, explicit-tanh.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

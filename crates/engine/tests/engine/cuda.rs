@@ -584,6 +584,10 @@ fn parametrisations() {
     }
     cases.push((plain(DENSE), Parametrisation::MonotoneProduct { margin }));
     cases.push((plain(five), Parametrisation::MonotoneProduct { margin }));
+    for margin in [1.0, margin] {
+        cases.push((plain(DENSE), Parametrisation::MonotoneTied { margin }));
+        cases.push((plain(five), Parametrisation::MonotoneTied { margin }));
+    }
     for (map, parametrisation) in cases {
         let what = || format!("{parametrisation:?} of {:?}, {:?}", map.equation().form(), map.operator());
         let expected = parametrised(&exact(), &map, parametrisation).unwrap();

@@ -62,7 +62,7 @@ fn pick<'a, T: ?Sized>(rng: &mut ChaCha8Rng, of: &[&'a T]) -> &'a T {
 fn configuration(rng: &mut ChaCha8Rng) -> String {
     let (form, parametrisation) = match rng.random_range(0..12) {
         0..=3 => ("\"Single\"", pick(rng, &["free", "absolute", "row-signed"])),
-        4 => ("\"Single\"", "monotone-shifted"),
+        4 => ("\"Single\"", pick(rng, &["monotone-shifted", "monotone-tied"])),
         5 => ("\"SplitSign\"", "split"),
         6 => ("{\"Divisive\":{\"q\":0.7}}", "split"),
         7 => ("{\"Rational\":{\"q\":1.0}}", "split"),
@@ -76,7 +76,7 @@ fn configuration(rng: &mut ChaCha8Rng) -> String {
             pick(rng, &["free", "absolute", "split", "split-gains", "row-signed"]),
         ),
     };
-    let parametrisation = if parametrisation == "monotone-shifted" {
+    let parametrisation = if parametrisation.starts_with("monotone") {
         let margin = pick(rng, &["0.1", "0.02", "1.0"]);
         format!("{{\"name\":\"{parametrisation}\",\"margin\":{margin}}}")
     } else {

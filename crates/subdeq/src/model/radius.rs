@@ -61,7 +61,7 @@ impl<D: Network> Classifier<D> {
     pub fn certified_radii(&mut self, x: &[D::Elem], certificate: &Certificate) -> Result<Vec<Option<f64>>> {
         let (head, input) = (self.head()?, self.input()?);
         let answers = self.answers(x)?;
-        let (Some(reach), Some(layer)) = (self.reach(certificate), self.equilibrium()) else {
+        let (Some(reach), Some(layer)) = (self.reach(certificate)?, self.equilibrium()) else {
             return Ok(vec![None; answers.len()]);
         };
         let z = layer.read_states()?;
@@ -86,15 +86,15 @@ impl<D: Network> Classifier<D> {
         Ok((0..answers.len()).map(one).collect())
     }
 
-    fn reach(&mut self, certificate: &Certificate) -> Option<Reach> {
-        let layer = self.equilibrium()?;
-        let (map, scope) = (layer.map().equation(), layer.scope());
-        let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else { return None };
+    fn reach(&mut self, certificate: &Certificate) -> Result<Option<Reach>> {
+        let Some(layer) = self.equilibrium() else { return Ok(None) };
+        let (map, scope) = (layer.equation()?, layer.scope());
+        let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else { return Ok(None) };
         if certificate.scope != scope || certificate.map != map {
-            return None;
+            return Ok(None);
         }
         let outer = map.injection() == Injection::Outer;
-        match (evidence, metric) {
+        Ok(match (evidence, metric) {
             // T3: m ||dz|| <= ||dy||; outside the activation, z - y is the solution for W y.
             (Evidence::Splitting { weights, margin, lipschitz, .. }, _) => {
                 let (m, norm) =
@@ -114,7 +114,7 @@ impl<D: Network> Classifier<D> {
                 factor.map(|factor| Reach::Thompson { factor })
             }
             _ => None,
-        }
+        })
     }
 
     /// A stored array by its name.

@@ -263,6 +263,7 @@ fn free(architecture: &Architecture, square: u64, pairs: u64) -> ArraySizes {
     match architecture.parametrisation() {
         Parametrisation::SplitGains => of_core(&[("gain", pairs), ("weight", square)]),
         Parametrisation::MonotoneProduct { .. } => of_core(&[("a", square), ("b", square)]),
+        Parametrisation::MonotoneTied { .. } => of_core(&[("a", square), ("b", 1)]),
         _ => of_core(&[("weight", square)]),
     }
 }

@@ -145,6 +145,7 @@ fn a_whole_training_is_the_same_on_both() {
     for (layout, name, warm) in [
         (Layout::Dense, "split-sign", true),
         (Layout::Conv, "monotone", false),
+        (Layout::Conv, "monotone-tied", false),
         (Layout::Dense, "gains", false),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -156,6 +157,30 @@ fn a_whole_training_is_the_same_on_both() {
         // Two epochs of four batches and a validation each, the test images, and the examples among them.
         let summaries = device.traffic().summaries;
         assert!((2 * (4 + 1) + 1..=2 * (4 + 1) + 2).contains(&summaries), "{name}: {summaries}");
+    }
+}
+
+/// Stopped in the middle of an epoch and continued, with one thread or two: the bits of a training that nothing happened to. The
+/// one number `b` of tied weights is trained, and goes on where it was.
+#[test]
+fn a_stopped_training_of_tied_weights_goes_on_to_the_same_bits() {
+    for layout in [Layout::Dense, Layout::Conv] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(layout, "monotone-tied", false);
+        let device = |threads| Arc::new(Cpu::<f32>::new(threads).unwrap());
+        let whole = trained(&device(2), &folder.path().join("whole"), &config).unwrap();
+        let (_, b) = whole.iter().find(|(name, _)| name == "core.b").unwrap();
+        assert!(b.len() == 1 && b[0] != 1.0 && b[0].is_finite(), "b = {b:?}");
+        let stopped = folder.path().join("stopped");
+        let run = RunFolder::create(&stopped, &config).unwrap();
+        let stop = &mut |progress: subdeq::train::Progress<'_>| match progress.batches {
+            (2, _) if progress.epoch == 1 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        let ended = train_run(&device(1), &run, &config, &parts(), &RunOptions::default(), stop);
+        assert!(!run.model_path().exists() || ended.is_ok());
+        drop(run);
+        assert_eq!(trained(&device(1), &stopped, &config).unwrap(), whole, "{layout:?}");
     }
 }
 

@@ -12,6 +12,7 @@ mod gradients;
 mod ode;
 mod promises;
 mod radii;
+mod tied;
 
 #[cfg(target_os = "linux")]
 #[path = "../../../data/fuzz/limited.rs"]

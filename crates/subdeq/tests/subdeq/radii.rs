@@ -93,7 +93,7 @@ fn no_attack_within_a_certified_radius_succeeds_and_attacks_far_outside_do() {
     let (x, _) = images();
     for layout in [Layout::Dense, Layout::Conv] {
         for name in
-            ["monotone", "monotone-product", "excitatory", "row-signed", "split-sign", "divisive", "rational"]
+            ["monotone", "monotone-product", "monotone-tied", "excitatory", "row-signed", "split-sign", "divisive", "rational"]
         {
             let what = format!("{layout:?} {name}");
             let mut model = trained(name, layout);

@@ -17,7 +17,7 @@ pub struct Sound {
 }
 
 /// The sound models, from the simplest to the monotone ones.
-pub const SOUND: [Sound; 15] = [
+pub const SOUND: [Sound; 17] = [
     Sound { name: "excitatory", equation: "tanh(\\|W\\| z) + f(x) + 1.2" },
     Sound { name: "row-signed", equation: "softsign(±\\|W\\| z) + f(x) + 1.2, a sign per row" },
     Sound { name: "split-sign", equation: "softsign(W⁺z) − softsign(W⁻z) + f(x) + 1.2" },
@@ -30,6 +30,8 @@ pub const SOUND: [Sound; 15] = [
     Sound {
         name: "monotone-product", equation: "ReLU(Wz + Ux + b), W = (1−m)I − A'A + B − B', m = 0.02"
     },
+    Sound { name: "monotone-tied", equation: "ReLU(Wz + Ux + b), W = (1−m)I − A'A + β(A − A'), m = 1" },
+    Sound { name: "monotone-tied-m0.1", equation: "as monotone-tied, m = 0.1" },
     Sound { name: "monotone-tanh", equation: "tanh(Wz + f(x)), W = V − shift, m = 0.02" },
     Sound { name: "monotone-m0.1", equation: "as monotone, m = 0.1" },
     Sound { name: "monotone-m0.5", equation: "as monotone, m = 0.5" },
@@ -57,6 +59,7 @@ pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
         "monotone-m0.1" => ("monotone", Monotone::new(Relu).shifted(0.1).try_into()),
         "monotone-m0.5" => ("monotone", Monotone::new(Relu).shifted(0.5).try_into()),
         "monotone-m1" => ("monotone", Monotone::new(Relu).shifted(1.0).try_into()),
+        "monotone-tied-m0.1" => ("monotone-tied", Monotone::new(Relu).tied(0.1).try_into()),
         "monotone-leaky" => ("monotone", Monotone::new(LeakyRelu { slope: 0.01 }).try_into()),
         _ => return Core::named(name, layout).map_err(Failure::usage),
     };
