@@ -13,7 +13,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use subdeq::Verdict;
-use subdeq::graph::{GraphConfig, GraphModel, train_graph};
+use subdeq::graph::{GraphConfig, GraphModel, Joined, train_graph};
 use subdeq_data::graph::GraphSplitRule;
 
 use crate::failure::Failure;
@@ -40,18 +40,18 @@ pub enum Form {
     /// As the published code has it.
     Release,
     /// The published code's map, solved to its equilibrium.
-    Solved,
+    Equilibrium,
     /// As the paper writes it.
     Paper,
 }
 
 impl Form {
-    const ALL: [Form; 3] = [Form::Release, Form::Solved, Form::Paper];
+    const ALL: [Form; 3] = [Form::Release, Form::Equilibrium, Form::Paper];
 
     fn name(self) -> &'static str {
         match self {
             Form::Release => "release",
-            Form::Solved => "solved",
+            Form::Equilibrium => "equilibrium",
             Form::Paper => "paper",
         }
     }
@@ -120,18 +120,18 @@ impl Table {
     fn model(self, form: Form, name: &str, teleport: f64) -> Result<GraphModel, Failure> {
         let model = match (form, self) {
             (Form::Paper, _) => GraphModel::paper(name, teleport),
-            (Form::Release | Form::Solved, Table::Four) => GraphModel::release_main(name, teleport),
-            (Form::Release | Form::Solved, Table::Six) => GraphModel::release(name, teleport),
+            (Form::Release | Form::Equilibrium, Table::Four) => GraphModel::release_main(name, teleport),
+            (Form::Release | Form::Equilibrium, Table::Six) => GraphModel::release(name, teleport),
         }
         .map_err(Failure::other)?;
-        Ok(if form == Form::Solved { model.solved() } else { model })
+        Ok(if form == Form::Equilibrium { model.solved() } else { model })
     }
 
     fn split_rule(self, form: Form) -> GraphSplitRule {
         match (self, form) {
             (Table::Four, _) => GraphSplitRule::Main,
             (Table::Six, Form::Paper) => GraphSplitRule::AppendixPaper { test_seed: 0 },
-            (Table::Six, Form::Release | Form::Solved) => GraphSplitRule::AppendixRelease { test_seed: 0 },
+            (Table::Six, Form::Release | Form::Equilibrium) => GraphSplitRule::AppendixRelease { test_seed: 0 },
         }
     }
 }
@@ -212,7 +212,7 @@ impl Bench<'_, '_> {
             return Ok(());
         }
         if self.graph.is_none() {
-            *self.graph = Some(Graph::load(&key.graph, self.options.data_dir)?);
+            *self.graph = Some(Graph::load(&key.graph, Joined::Pairs, self.options.data_dir)?);
         }
         let graph = self.graph.as_ref().ok_or_else(|| Failure::other("the graph is not there"))?;
         let model = self.table.model(key.form, &key.model, key.teleport)?;
@@ -222,7 +222,7 @@ impl Bench<'_, '_> {
         let run = train_graph(&graph.problem, &split, &config, |_| ()).map_err(Failure::other)?;
         let convergence = match key.form {
             Form::Release => None,
-            Form::Solved | Form::Paper => {
+            Form::Equilibrium | Form::Paper => {
                 Some(run.classifier.convergence(&graph.problem, DISTANCE).map_err(Failure::other)?)
             }
         };
