@@ -8,7 +8,7 @@ use subdeq_map::Parametrisation;
 use crate::network::{Adam, ConvShape, Csr, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use crate::{
     Activation, CustomMap, CustomMaps, DataSets, Device, EncoderShape, EngineError, Equilibria, GraphDropout,
-    GraphSpec, Graphs, Images, Integrate, LabelledNodes, Layers, Map, NodeArray, OdeReport, OdeTolerance,
+    GraphOperator, GraphSpec, Graphs, Images, Integrate, LabelledNodes, Layers, Map, NodeArray, OdeReport, OdeTolerance,
     Operator, Order, Parametrise, Pass, Picks, Propagate, Result, SampleReport, Solver, Spectra, Start,
     Stopping, Summary,
 };
@@ -365,14 +365,14 @@ impl<D: Graphs> Graphs for Checking<D> {
     type Encoder = D::Encoder;
     type GraphPlan = D::GraphPlan;
 
-    fn graph(&self, adjacency: Csr<D::Elem>, features: Csr<D::Elem>) -> Result<D::Graph> {
+    fn graph(&self, operator: GraphOperator<D::Elem>, features: Csr<D::Elem>) -> Result<D::Graph> {
         self.writing("graph")?;
-        self.allocation("graph", adjacency.values.len())?;
-        self.device.graph(adjacency, features)
+        self.allocation("graph", operator.entries())?;
+        self.device.graph(operator, features)
     }
 
-    fn adjacency<'a>(&self, graph: &'a D::Graph) -> &'a Csr<D::Elem> {
-        self.device.adjacency(graph)
+    fn operator<'a>(&self, graph: &'a D::Graph) -> &'a GraphOperator<D::Elem> {
+        self.device.operator(graph)
     }
 
     fn features<'a>(&self, graph: &'a D::Graph) -> &'a Csr<D::Elem> {

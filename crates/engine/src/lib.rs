@@ -23,6 +23,7 @@ mod checking;
 mod device;
 mod error;
 mod graph;
+mod graph_operator;
 mod map;
 pub mod network;
 mod real;
@@ -42,6 +43,7 @@ pub use device::{
 };
 pub use error::{EngineError, Result};
 pub use graph::{GraphMap, GraphNorm};
+pub use graph_operator::GraphOperator;
 pub use map::{Map, Operator};
 pub use real::Real;
 pub use report::{Outcome, SampleReport};

@@ -162,11 +162,11 @@ fn refuse(source: &str, why: &CertifyError) -> Failure {
 
 fn layout(source: &str, map: &str, shape: &[usize]) -> Result<Layout, Failure> {
     match *shape {
-        [n, m] if n == m && n > 0 => Ok(if map.starts_with("appnp") { Layout::Graph } else { Layout::Dense }),
-        [c, d, 3, 3] if c == d && c > 0 && !map.starts_with("appnp") => Ok(Layout::Conv),
+        [n, m] if n == m && n > 0 => Ok(if Map::is_of_graph(map) { Layout::Graph } else { Layout::Dense }),
+        [c, d, 3, 3] if c == d && c > 0 && !Map::is_of_graph(map) => Ok(Layout::Conv),
         _ => Err(Failure::other(format!(
             "{source} has the shape {shape:?}, but `{map}` takes weights of shape n x n{}",
-            if map.starts_with("appnp") { "" } else { " or c x c x 3 x 3" }
+            if Map::is_of_graph(map) { "" } else { " or c x c x 3 x 3" }
         ))),
     }
 }

@@ -61,7 +61,7 @@ impl GraphRunConfig {
 
     /// The graph and its division.
     pub fn load(&self, data_dir: Option<&Path>) -> Result<(Graph, GraphSplit), Failure> {
-        let graph = Graph::load(&self.data.name, data_dir)?;
+        let graph = Graph::load(&self.data.name, self.training.model.joined, data_dir)?;
         let split = graph.split(self.data.split, self.data.split_seed)?;
         Ok((graph, split))
     }

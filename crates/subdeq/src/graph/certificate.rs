@@ -8,7 +8,7 @@ use subdeq_theory::bounds::Contraction;
 use subdeq_theory::by_form::{self, WeightFacts};
 use subdeq_theory::certificate::{Attempt, Verdict};
 
-use super::{Csr, GraphModel};
+use super::{Csr, GraphModel, GraphOperator};
 
 /// What is known about the injection `f`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,20 +54,20 @@ impl GraphCertificate {
 impl GraphModel {
     /// What is proved about the propagation over this graph, for every injection that the model's network can make.
     #[must_use]
-    pub fn certify(&self, adjacency: &Csr<f32>) -> GraphCertificate {
+    pub fn certify(&self, operator: &GraphOperator<f32>) -> GraphCertificate {
         let injection = match self.output {
             OutputActivation::Signed => InjectionBound::Any,
             OutputActivation::Relu | OutputActivation::Softplus => InjectionBound::Nonnegative,
         };
-        self.certify_for(adjacency, injection)
+        self.certify_for(operator, injection)
     }
 
     /// What is proved about the propagation over this graph, for injections with a known lower bound.
     #[must_use]
-    pub fn certify_for(&self, adjacency: &Csr<f32>, injection: InjectionBound) -> GraphCertificate {
+    pub fn certify_for(&self, operator: &GraphOperator<f32>, injection: InjectionBound) -> GraphCertificate {
         let map = self.map.equation();
         let rows = self.map.normalisation() == Some(GraphNorm::Rows);
-        let facts = WeightFacts { interacting_groups: rows && adjacency.rows > 1, ..facts(adjacency) };
+        let facts = WeightFacts { interacting_groups: rows && operator.nodes() > 1, ..facts(operator) };
         let by_form = match injection {
             InjectionBound::Nonnegative => by_form::prove(&map, &facts, 0.0),
             InjectionBound::AtLeast(bound) => by_form::prove(&map, &facts, bound),
@@ -88,12 +88,14 @@ fn refusal(outcome: impl Into<String>) -> Attempt {
     Attempt { test: "proof by form".into(), outcome: outcome.into(), value: None }
 }
 
-/// What a proof needs to know about the matrix.
-fn facts(adjacency: &Csr<f32>) -> WeightFacts {
-    let values: Vec<f64> = adjacency.values.iter().map(|&x| f64::from(x)).collect();
-    let rows = adjacency.starts.windows(2).map(|range| &values[range[0]..range[1]]);
-    let facts = WeightFacts::of_rows(rows);
-    let two_norm = (facts.signs == SignStructure::Nonnegative).then(|| two_norm(adjacency));
+/// What a proof needs to know about the matrix. `B B' + diag(own)` has no negative entry if `B` and `own` have none.
+fn facts(operator: &GraphOperator<f32>) -> WeightFacts {
+    let numbers = |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+    let (stored, own) = (operator.stored(), numbers(operator.own().unwrap_or_default()));
+    let values = numbers(&stored.values);
+    let rows = stored.starts.windows(2).map(|range| &values[range[0]..range[1]]);
+    let facts = WeightFacts::of_rows(rows.chain(own.chunks(1)));
+    let two_norm = (facts.signs == SignStructure::Nonnegative).then(|| two_norm(operator));
     WeightFacts { two_norm, ..facts }
 }
 
@@ -103,45 +105,56 @@ const GAIN: f64 = 1e-9;
 
 /// An upper bound of `||A||_2` for `A >= 0`, by Schur's test: `||A||_2^2 <= max_i (A x)_i/y_i max_j (A' y)_j/x_j` for any
 /// positive `x, y`. The start, square roots of the row lengths, is the exact answer for normalised adjacencies.
-fn two_norm(adjacency: &Csr<f32>) -> f64 {
-    let entries = |row: usize| adjacency.starts[row]..adjacency.starts[row + 1];
-    // A row's sum of n products of n positive numbers is off by at most n + 1 roundings.
-    let longest = (0..adjacency.rows).map(|row| entries(row).len()).max().unwrap_or(0);
-    let transposed = adjacency.transposed();
-    let longest = (0..transposed.rows)
-        .map(|i| transposed.starts[i + 1] - transposed.starts[i])
-        .fold(longest, usize::max);
-    let slack = 1.0 + 4.0 * (longest as f64 + 4.0) * f64::EPSILON;
-    let product = |matrix: &Csr<f32>, x: &[f64]| -> Vec<f64> {
-        let row = |i: usize| {
-            (matrix.starts[i]..matrix.starts[i + 1])
-                .map(|k| f64::from(matrix.values[k]) * x[matrix.columns[k] as usize])
-                .sum()
-        };
-        (0..matrix.rows).map(row).collect()
+fn two_norm(operator: &GraphOperator<f32>) -> f64 {
+    let stored = operator.stored();
+    let transposed = stored.transposed();
+    // A row's sum of n products of n positive numbers is off by at most n + 1 roundings; over hyperedges there are two such sums
+    // and one more product.
+    let length = |matrix: &Csr<f32>| matrix.starts.windows(2).map(|row| row[1] - row[0]).max().unwrap_or(0);
+    let roundings = length(stored) as f64 + length(&transposed) as f64 + 8.0;
+    let slack = 1.0 + 4.0 * roundings * f64::EPSILON;
+    let product = |x: &[f64]| match operator {
+        GraphOperator::Pairs(matrix) => sparse_product(matrix, x),
+        GraphOperator::Hyperedges { incidence, own } => {
+            let mut image = sparse_product(incidence, &sparse_product(&transposed, x));
+            image.iter_mut().zip(own).zip(x).for_each(|((y, &own), x)| *y += f64::from(own) * x);
+            image
+        }
+    };
+    let back = |x: &[f64]| match operator {
+        GraphOperator::Pairs(_) => sparse_product(&transposed, x),
+        GraphOperator::Hyperedges { .. } => product(x),
     };
     let ratio =
         |above: &[f64], below: &[f64]| above.iter().zip(below).map(|(a, b)| a / b).fold(0.0, f64::max);
     let positive =
         |x: Vec<f64>| -> Vec<f64> { x.into_iter().map(|x| if x > 0.0 { x } else { 1.0 }).collect() };
+    let own = f64::from(u8::from(operator.own().is_some()));
     let mut x: Vec<f64> =
-        positive((0..adjacency.rows).map(|row| (entries(row).len() as f64).sqrt()).collect());
+        positive(stored.starts.windows(2).map(|row| ((row[1] - row[0]) as f64 + own).sqrt()).collect());
     let mut y = x.clone();
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
-        let (forward, backward) = (product(adjacency, &x), product(&transposed, &y));
+        let (forward, backward) = (product(&x), back(&y));
         let bound = (ratio(&forward, &y) * ratio(&backward, &x)).sqrt() * slack;
         if bound >= best * (1.0 - GAIN) {
             break;
         }
         best = bound;
         y = positive(forward);
-        x = positive(product(&transposed, &y));
+        x = positive(back(&y));
         // Scaled back, so that many rounds neither overflow nor vanish; any positive vectors will do.
         let top = x.iter().fold(0.0f64, |a, &b| a.max(b));
         x.iter_mut().for_each(|x| *x = (*x / top).max(1e-100));
     }
     best
+}
+
+fn sparse_product(matrix: &Csr<f32>, x: &[f64]) -> Vec<f64> {
+    let row = |range: &[usize]| {
+        (range[0]..range[1]).map(|k| f64::from(matrix.values[k]) * x[matrix.columns[k] as usize]).sum()
+    };
+    matrix.starts.windows(2).map(row).collect()
 }
 
 #[cfg(test)]
@@ -151,9 +164,9 @@ mod tests {
     use super::*;
     use crate::graph::normalised_adjacency;
 
-    fn star() -> Csr<f32> {
+    fn star() -> GraphOperator<f32> {
         let edges: Vec<(u32, u32)> = (1..30).map(|j| (0, j)).chain([(3, 4), (7, 8)]).collect();
-        normalised_adjacency(31, &edges).unwrap()
+        normalised_adjacency(31, &edges).unwrap().into()
     }
 
     #[test]
@@ -192,17 +205,17 @@ mod tests {
 
     #[test]
     fn a_negative_edge_voids_the_proof() {
-        let mut matrix = star();
+        let mut matrix = star().stored().clone();
         matrix.values[2] = -matrix.values[2];
         let model = GraphModel::paper("appnp-tanh", 0.1).unwrap();
-        assert!(!model.certify(&matrix).verdict.is_proven());
+        assert!(!model.certify(&matrix.into()).verdict.is_proven());
     }
 
     #[test]
     fn schur_bound_holds_for_a_matrix_that_is_not_symmetric() {
         // [[0, 2], [0, 0]] has the norm 2.
         let matrix = Csr { rows: 2, cols: 2, starts: vec![0, 1, 1], columns: vec![1], values: vec![2.0] };
-        let bound = two_norm(&matrix);
+        let bound = two_norm(&matrix.into());
         assert!(bound >= 2.0, "{bound}");
         assert!(two_norm(&star()) >= 1.0 - 1e-6 && two_norm(&star()) < 1.0 + 1e-6);
     }

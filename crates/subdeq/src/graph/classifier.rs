@@ -88,12 +88,12 @@ impl GraphClassifier {
     /// # Errors
     /// Weights that do not fit the graph.
     pub fn certify(&self, problem: &GraphProblem) -> Result<GraphCertificate> {
-        let certificate = self.model.certify(problem.adjacency());
+        let certificate = self.model.certify(problem.operator());
         if certificate.verdict.is_proven() {
             return Ok(certificate);
         }
         let smallest = smallest(&self.injection(problem)?);
-        Ok(self.model.certify_for(problem.adjacency(), InjectionBound::AtLeast(smallest)))
+        Ok(self.model.certify_for(problem.operator(), InjectionBound::AtLeast(smallest)))
     }
 
     /// `f`, in the order of the problem's rows.

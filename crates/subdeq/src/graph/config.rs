@@ -13,6 +13,17 @@ const MAX_EPOCHS: usize = 1_000_000_000;
 /// Networks that a training holds: weights, gradient, two moments, the best.
 const NETWORKS: u64 = 5;
 
+/// Which epoch's model counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Selection {
+    /// The one with the most validation nodes right, the last of several.
+    #[default]
+    BestValidation,
+    /// The last one, whatever comes out before it: no node is held back for validation.
+    LastEpoch,
+}
+
 /// How a model is trained. [`GraphConfig::new`] gives the values of the published code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GraphConfig {
@@ -36,6 +47,9 @@ pub struct GraphConfig {
     pub epochs: usize,
     /// Training ends after more than this many epochs without a better (or equal) validation accuracy.
     pub patience: usize,
+    /// Which epoch's model counts.
+    #[serde(default)]
+    pub selection: Selection,
     /// Decides the first weights and all dropout.
     pub seed: u64,
     /// Threads (0: one per core); no influence on the result.
@@ -61,6 +75,7 @@ impl GraphConfig {
             weight_decay: 0.0,
             epochs: 2000,
             patience: 500,
+            selection: Selection::BestValidation,
             seed: 0,
             threads: 1,
         }

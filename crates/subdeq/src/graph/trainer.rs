@@ -12,6 +12,7 @@ use super::classifier::Passes;
 use super::encoder::encoder_arrays;
 use super::{
     EncoderWeights, GraphCertificate, GraphClassifier, GraphConfig, GraphEpoch, GraphProblem, GraphSplit,
+    Selection,
 };
 use crate::train::{TensorFile, check_arrays};
 use crate::{Error, Result};
@@ -38,7 +39,7 @@ impl GraphCheckpoint {
     }
 }
 
-/// The epoch with the most validation nodes right, the last one of several.
+/// The epoch whose model counts (see [`Selection`]).
 ///
 /// Counted, not shared out: what is read back from a file is exactly what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,10 +142,10 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
         split: &'a GraphSplit,
         config: &'a GraphConfig,
     ) -> Result<Self> {
-        let certificate = config.model.certify(problem.adjacency());
+        let certificate = config.model.certify(problem.operator());
         config.check(&certificate)?;
         config.check_sizes(problem)?;
-        split.check(problem.nodes())?;
+        split.check(problem.nodes(), config.selection)?;
         let shape = encoder_shape(problem, config);
         let passes = Passes::new(&device, &config.model, problem, shape)?;
         let zeros = EncoderWeights::zeros(shape).upload(&*device)?;
@@ -210,7 +211,7 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
         let trained = clock.elapsed();
         let evaluated = self.passes.forward(self.problem, &self.weights, None)?;
         let validation = self.right(VALIDATION)?;
-        if validation >= self.best.validation {
+        if self.config.selection == Selection::LastEpoch || validation >= self.best.validation {
             self.best = BestEpoch { epoch, validation, test: self.right(TEST)? };
             self.best_weights.clone_from(&self.weights);
         }
@@ -248,12 +249,15 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
         self.seconds
     }
 
-    /// Mean cross-entropy of the validation nodes at the last epoch's evaluation.
+    /// Mean cross-entropy of the validation nodes at the last epoch's evaluation; 0 if there are none.
     ///
     /// # Errors
     /// A device that cannot be read.
     pub fn validation_loss(&mut self) -> Result<f64> {
         let Self { passes: Passes { device, plan, .. }, nodes, tally, .. } = self;
+        if nodes[VALIDATION].count == 0 {
+            return Ok(0.0);
+        }
         device.count_nodes(plan, &nodes[VALIDATION], true, tally)?;
         let found = device.finish(tally)?;
         Ok(found.loss / found.samples as f64)
@@ -282,6 +286,9 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
     /// How many nodes of a part of the split are classified rightly.
     fn right(&mut self, part: usize) -> Result<usize> {
         let Self { passes: Passes { device, plan, .. }, nodes, tally, .. } = self;
+        if nodes[part].count == 0 {
+            return Ok(0);
+        }
         device.count_nodes(plan, &nodes[part], false, tally)?;
         Ok(device.finish(tally)?.correct as usize)
     }

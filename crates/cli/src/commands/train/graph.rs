@@ -21,8 +21,9 @@ use crate::stop::Stop;
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Graphs")]
 pub struct GraphOptions {
-    /// The model as the paper writes it (equilibrium, positive injection, certified), as the published program has it (ten
-    /// unrolled steps from a signed injection), or the latter solved to its equilibrium [default: paper].
+    /// `equilibrium`: solved, signed injection, certified with the factor 1 - T; `paper`: as the paper writes it (equilibrium,
+    /// positive injection, certified); `release`: as the published program has it (ten unrolled steps from a signed
+    /// injection) [default: equilibrium].
     #[arg(long, value_enum)]
     form: Option<Form>,
     /// Teleport probability [default: 0.1].
@@ -43,13 +44,22 @@ pub struct GraphOptions {
     /// End after so many epochs without a better validation accuracy [default: 500].
     #[arg(long, value_name = "N")]
     patience: Option<usize>,
+    /// Share of the features' entries that a step leaves out [default: 0.5].
+    #[arg(long, value_name = "SHARE")]
+    feature_dropout: Option<f64>,
+    /// Share of the hidden units that a step leaves out [default: 0.5].
+    #[arg(long, value_name = "SHARE")]
+    hidden_dropout: Option<f64>,
+    /// This times the squares of the last layer's weights is added to the loss [default: 0.0025].
+    #[arg(long, value_name = "P")]
+    penalty: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
+    Equilibrium,
     Paper,
     Release,
-    Solved,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -75,6 +85,9 @@ impl GraphOptions {
             ("--normalise", self.normalise.is_some()),
             ("--positive", self.positive.is_some()),
             ("--patience", self.patience.is_some()),
+            ("--feature-dropout", self.feature_dropout.is_some()),
+            ("--hidden-dropout", self.hidden_dropout.is_some()),
+            ("--penalty", self.penalty.is_some()),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) => Err(Failure::usage(format!("{option} is for graphs, these are images"))),
@@ -112,11 +125,12 @@ pub fn run(args: &Args, given: Option<GraphRunConfig>) -> Result<ExitCode, Failu
             if let Some(seed) = args.seed {
                 (config.training.seed, config.data.split_seed) = (seed, seed);
             }
-            (Graph::load(&config.data.name, data_dir)?, config)
+            (Graph::load(&config.data.name, config.training.model.joined, data_dir)?, config)
         }
         None => {
-            let graph = Graph::load(args.data.as_deref().unwrap_or("karate"), data_dir)?;
-            let config = config(args, &graph)?;
+            let model = model(args)?;
+            let graph = Graph::load(args.data.as_deref().unwrap_or("karate"), model.joined, data_dir)?;
+            let config = config(args, &graph, model);
             (graph, config)
         }
     };
@@ -150,19 +164,24 @@ fn refuse_image_options(args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn config(args: &Args, graph: &Graph) -> Result<GraphRunConfig, Failure> {
+fn model(args: &Args) -> Result<GraphModel, Failure> {
     let options = &args.graph;
-    let name = args.model.as_deref().unwrap_or("appnp-normalized-tanh");
+    let name = args.model.as_deref().unwrap_or("appnp-tanh");
     let teleport = options.teleport.unwrap_or(0.1);
-    let model = match options.form.unwrap_or(Form::Paper) {
+    let model = match options.form.unwrap_or(Form::Equilibrium) {
         Form::Paper => GraphModel::paper(name, teleport).and_then(|model| adapted(model, options)),
         _ if options.normalise.is_some() || options.positive.is_some() => {
             return Err(Failure::usage("--normalise and --positive belong to --form paper"));
         }
         Form::Release => GraphModel::release(name, teleport),
-        Form::Solved => GraphModel::release(name, teleport).map(GraphModel::solved),
+        Form::Equilibrium => GraphModel::equilibrium(name, teleport),
     };
-    let defaults = GraphConfig::new(model.map_err(Failure::usage)?);
+    model.map_err(Failure::usage)
+}
+
+fn config(args: &Args, graph: &Graph, model: GraphModel) -> GraphRunConfig {
+    let options = &args.graph;
+    let defaults = GraphConfig::new(model);
     let seed = args.seed.unwrap_or(0);
     let split = match (options.labelled, options.given_split) {
         (Some(labelled), _) => GraphSplitRule::Share { labelled },
@@ -177,10 +196,13 @@ fn config(args: &Args, graph: &Graph) -> Result<GraphRunConfig, Failure> {
         weight_decay: args.weight_decay.unwrap_or(defaults.weight_decay),
         epochs: args.epochs.unwrap_or(defaults.epochs),
         patience: options.patience.unwrap_or(defaults.patience),
+        feature_dropout: options.feature_dropout.unwrap_or(defaults.feature_dropout),
+        hidden_dropout: options.hidden_dropout.unwrap_or(defaults.hidden_dropout),
+        penalty: options.penalty.unwrap_or(defaults.penalty),
         seed,
         ..defaults
     };
-    Ok(GraphRunConfig { kind: Kind::Graph, data, training })
+    GraphRunConfig { kind: Kind::Graph, data, training }
 }
 
 /// A model of the paper with another normalisation or another positive injection.
