@@ -27,6 +27,7 @@ pub mod jxl_sheet;
 pub mod matlab;
 pub mod npy;
 pub mod npz;
+pub mod picture;
 mod random;
 pub mod registry;
 mod source;
