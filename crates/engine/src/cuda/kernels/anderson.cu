@@ -138,7 +138,7 @@ template <u32 WIDE, u32 COUNT> __device__ inline void block_sums(double (&sums)[
 // What is known of a sample after an application.
 struct Judgement {
     Distance distance;
-    // The new residual with itself, and with those of the history, the newest first.
+    // The new residual with itself, and with what is kept of those in the history, the newest first.
     double residual, products[MOST];
 };
 
@@ -223,7 +223,7 @@ __device__ inline Judgement put_pair(u32 measure, const Anderson& anderson, cons
         find_extremes<WIDE>(measure, argument, image, anderson.eights, judgement.distance);
     judgement.distance.size = sums[MOST + 1];
 #pragma unroll
-    for (u32 age = 0; age < MOST; age++) judgement.products[age] = used[age] ? sums[age] * history.backs[anderson.slot(history, age)] : 0.0;
+    for (u32 age = 0; age < MOST; age++) judgement.products[age] = sums[age];
     return judgement;
 }
 
@@ -241,7 +241,7 @@ __device__ inline bool take_pair(const Anderson& anderson, History& history, u32
     for (u32 age = 0; age < MOST; age++) {
         if (age >= history.count) continue;
         u32 slot = anderson.slot(history, age);
-        gram[next * anderson.window + slot] = gram[slot * anderson.window + next] = judgement.products[age];
+        gram[next * anderson.window + slot] = gram[slot * anderson.window + next] = judgement.products[age] * history.backs[slot];
     }
     gram[next * anderson.window + next] = judgement.residual;
     history.count = min(history.count + 1, anderson.window);
