@@ -5,7 +5,8 @@ use pyo3::prelude::*;
 use subdeq::map::GivenWeights;
 use subdeq::subdeq_engine::cpu::Buffer;
 use subdeq::{
-    Cpu, Device, Equilibrium, Layout, Map, Network, Outcome, Parametrisation, SampleReport, SampleSolution, Scope,
+    Cpu, Device, Equilibrium, Layout, Map, Network, Outcome, Parametrisation, SampleReport, SampleSolution,
+    Scope,
 };
 
 use crate::arrays::{expect_len, read, write};

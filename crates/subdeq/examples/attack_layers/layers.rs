@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::map::Architecture;
 use subdeq::{BoundMetric, Cpu, Equilibrium, Operator as Shape, Outcome, Picard, Scope, Stopping, Verdict};
-use subdeq_map::{Map, Operator, Padding};
+use subdeq_map::{Form, Map, Operator, Padding};
 use subdeq_theory::certificate::{Certificate, States};
 use subdeq_theory::certify::NOT_CONFIRMED;
 
@@ -207,8 +207,12 @@ fn attack(cpu: &Arc<Cpu<f64>>, rng: &mut ChaCha8Rng, report: &mut Report) -> Str
         layer.set_parameter(index, &values).expect("a parameter of that length");
     }
     let shape = layer.map().operator();
-    let map = layer.map().equation();
-    let (w, hidden) = operators(&mut layer);
+    let map = layer.equation().expect("finite parameters");
+    let (w, hidden) = match map.form() {
+        // In terms of the A that it was given, not of the W that was made of it.
+        Form::Tied { .. } => (layer.operator().expect("finite parameters"), None),
+        _ => operators(&mut layer),
+    };
     let exact = Exact { map, w, hidden, shape };
     let n = exact.w.len();
     let entries = n * map.form().injection_count();

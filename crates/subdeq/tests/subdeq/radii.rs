@@ -92,9 +92,16 @@ fn attack(model: &mut Model, x: &[f64], class: usize, radius: f64) -> Vec<f64> {
 fn no_attack_within_a_certified_radius_succeeds_and_attacks_far_outside_do() {
     let (x, _) = images();
     for layout in [Layout::Dense, Layout::Conv] {
-        for name in
-            ["monotone", "monotone-product", "monotone-tied", "excitatory", "row-signed", "split-sign", "divisive", "rational"]
-        {
+        for name in [
+            "monotone",
+            "monotone-product",
+            "monotone-tied",
+            "excitatory",
+            "row-signed",
+            "split-sign",
+            "divisive",
+            "rational",
+        ] {
             let what = format!("{layout:?} {name}");
             let mut model = trained(name, layout);
             let certificate = model.equilibrium().unwrap().prove().unwrap();

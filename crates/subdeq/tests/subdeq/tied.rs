@@ -1,7 +1,7 @@
 //! Tied monotone layers (A8): the weights are what the equation says, solutions do not depend on the start, and certificates are those
 //! of the very `A` and `b`.
 
-use crate::common::{builder, built, cpu, injections, random, rng};
+use crate::common::{built, cpu, injections, random, rng};
 use subdeq::map::{Architecture, Monotone};
 use subdeq::subdeq_map::Operator;
 use subdeq::subdeq_theory::certificate::{Evidence, Theorem, Verdict};
@@ -15,7 +15,8 @@ fn tied(margin: f64) -> Architecture {
 
 fn layer(layout: Layout, margin: f64) -> Layer {
     let stopping = Stopping::relative(1e-12).max_iterations(20_000);
-    builder(layout).map(tied(margin)).stopping(stopping).build_on(cpu::<f64>(), &mut rng(7)).unwrap()
+    let builder = if layout == Layout::Dense { Equilibrium::dense(6) } else { Equilibrium::conv(2, 5, 6) };
+    builder.map(tied(margin)).stopping(stopping).build_on(cpu::<f64>(), &mut rng(7)).unwrap()
 }
 
 fn parameter(layer: &Layer, index: usize) -> Vec<f64> {
@@ -29,7 +30,7 @@ fn parameter(layer: &Layer, index: usize) -> Vec<f64> {
 fn matrix(layout: Layout, numbers: Vec<f64>) -> (usize, Vec<f64>) {
     let operator = match layout {
         Layout::Dense => Operator::dense(6, numbers),
-        _ => Operator::conv(2, 4, 3, subdeq::Padding::Circular, numbers),
+        _ => Operator::conv(2, 5, 6, subdeq::Padding::Circular, numbers),
     };
     let operator = operator.unwrap();
     (operator.len(), operator.to_dense(1000).unwrap())

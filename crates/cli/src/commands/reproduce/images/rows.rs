@@ -30,7 +30,9 @@ pub const SOUND: [Sound; 17] = [
     Sound {
         name: "monotone-product", equation: "ReLU(Wz + Ux + b), W = (1−m)I − A'A + B − B', m = 0.02"
     },
-    Sound { name: "monotone-tied", equation: "ReLU(Wz + Ux + b), W = (1−m)I − A'A + β(A − A'), m = 1" },
+    Sound {
+        name: "monotone-tied", equation: "ReLU(Wz + Ux + b), W = (1−m)I − A'A + β(A − A'), m = 1"
+    },
     Sound { name: "monotone-tied-m0.1", equation: "as monotone-tied, m = 0.1" },
     Sound { name: "monotone-tanh", equation: "tanh(Wz + f(x)), W = V − shift, m = 0.02" },
     Sound { name: "monotone-m0.1", equation: "as monotone, m = 0.1" },
