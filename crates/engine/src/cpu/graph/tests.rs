@@ -352,7 +352,7 @@ fn thinned_edges_are_the_same_forward_and_backward() {
     let graph = Adjacency::new(&cpu, problem.csr()).unwrap();
     let dropout = Dropout::new(0.4, 3, 3);
     let mut thinned = ThinnedEdges::default();
-    thinned.refresh(&cpu, &graph, dropout);
+    thinned.refresh(&cpu, &graph, dropout).unwrap();
     // The same by hand, as a dense problem.
     let mut dense = problem.clone();
     for i in 0..50 {
