@@ -50,7 +50,7 @@ fn the_karate_club_from_training_to_evaluation_and_drawing() {
     assert_eq!(evaluation, again);
     assert_eq!(evaluation["accuracy"], told["accuracy"]);
     assert_eq!(evaluation["all_inputs"]["verdict"], "proven");
-    assert!((evaluation["all_inputs"]["factor"].as_f64().unwrap() - 0.246_994).abs() < 1e-6);
+    assert!((evaluation["all_inputs"]["factor"].as_f64().unwrap() - 0.9).abs() < 1e-6);
     assert!(succeed(&["eval", path]).contains("of 16 nodes right"));
 
     let drawing = json(&run.join("graph.json"));

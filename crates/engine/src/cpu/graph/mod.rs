@@ -13,6 +13,8 @@ mod conjugate_gradient;
 mod device;
 mod dropout;
 mod encoder;
+#[cfg(test)]
+mod hyperedge_tests;
 mod node_matrix;
 mod passes;
 mod product;
