@@ -91,7 +91,10 @@ pub fn print(evaluation: &Evaluation) {
             && let Some(share) = certified
         {
             let factor = median_factor.map_or(String::new(), |factor| format!(", median factor {factor:.4}"));
-            println!("one by one: {:.1} % of {certified_samples} test inputs proven{factor}", 100.0 * share);
+            println!(
+                "one by one: {:.1} % of {certified_samples} test inputs are proved to have exactly one fixed point{factor}",
+                100.0 * share
+            );
         }
     }
 }
