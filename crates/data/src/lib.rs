@@ -17,6 +17,7 @@ mod class_count;
 pub mod csv;
 pub mod data_dir;
 pub mod error;
+pub mod export;
 pub mod fetch;
 pub mod graph;
 pub mod idx;

@@ -9,14 +9,16 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use subdeq::map::Architecture;
 use subdeq::{
-    Anderson, Broyden, Certificate, Equilibrium, ForwardBackward, Layout, Map, Network, Operator, Outcome,
-    Parametrisation, PeacemanRachford, Picard, Real, SampleSolution, Scope, Solution, Solver, Stopping,
+    Certificate, Equilibrium, Layout, Map, Network, Operator, Outcome, Parametrisation, Real, SampleSolution,
+    Scope, Solution, Stopping,
 };
 use subdeq_data::npy::{NpyArray, NpyData};
 
+use crate::colour::{self, bad, good};
 use crate::device::{self, AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
 use crate::named_map::{MapOptions, Taken, padding, take};
+use crate::solving::{Method, tolerance};
 use crate::weights::Array;
 
 /// Exit status when a sample did not converge: the answer is there, but it is not an equilibrium.
@@ -46,7 +48,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     solver: Option<Method>,
     /// The relative residual to reach.
-    #[arg(long, default_value_t = 1e-6)]
+    #[arg(long, default_value_t = 1e-6, value_parser = tolerance)]
     tol: f64,
     /// At most so many applications of the map per sample.
     #[arg(long, default_value_t = 1000)]
@@ -73,30 +75,9 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Method {
-    Anderson,
-    Picard,
-    Broyden,
-    PeacemanRachford,
-    ForwardBackward,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Precision {
     F32,
     F64,
-}
-
-impl From<Method> for Solver {
-    fn from(method: Method) -> Solver {
-        match method {
-            Method::Anderson => Anderson::default().into(),
-            Method::Picard => Picard.into(),
-            Method::Broyden => Broyden::default().into(),
-            Method::PeacemanRachford => PeacemanRachford::default().into(),
-            Method::ForwardBackward => ForwardBackward::default().into(),
-        }
-    }
 }
 
 /// The problem as the files give it.
@@ -110,9 +91,6 @@ struct Problem {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if !(args.tol >= 0.0 && args.tol.is_finite()) {
-        return Err(Failure::usage(format!("--tol must be a number from 0, not {}", args.tol)));
-    }
     let problem = read(args)?;
     match args.precision {
         Precision::F32 => {
@@ -347,19 +325,25 @@ fn print<T>(problem: &Problem, equation: &Map, solution: &Solution<T>, promises:
     }
     for (k, (s, bound, own)) in samples(solution, promises).enumerate() {
         let proven = bound.map_or(String::new(), |b| format!(", proven within {b:.3e} of the solution"));
-        println!(
-            "sample {k}: {} after {} iterations, residual {:.3e}{proven}",
-            outcome_name(s.outcome),
+        let outcome = match s.outcome {
+            Outcome::Converged => good(outcome_name(s.outcome)),
+            _ => bad(outcome_name(s.outcome)),
+        };
+        anstream::println!(
+            "sample {k}: {outcome} after {} iterations, residual {:.3e}{proven}",
             s.iterations,
             s.residual
         );
         if let Some(own) = own {
-            println!("  its input has entries below 0, for which the map is not meant; by itself: {own}");
+            let own = colour::verdict(&own.to_string()).replace('\n', "\n  ");
+            anstream::println!(
+                "  its input has entries below 0, for which the map is not meant; by itself:\n  {own}"
+            );
         }
     }
     let converged = solution.samples.iter().filter(|s| s.outcome == Outcome::Converged).count();
     println!("{converged} of {} converged to a solution of {equation}", problem.batch);
     if let Some(general) = &promises.general {
-        println!("{general}");
+        anstream::println!("{}", colour::verdict(&general.to_string()));
     }
 }

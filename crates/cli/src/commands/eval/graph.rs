@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use subdeq::graph::load_graph_model;
 use subdeq::train::{Evaluation, RunFolder};
 
 use super::Args;
+use crate::colour;
 use crate::failure::Failure;
 use crate::graph::{self, GraphRunConfig};
 
@@ -17,7 +17,7 @@ pub fn run(args: &Args, config: &GraphRunConfig) -> Result<ExitCode, Failure> {
     }
     args.compute.cores_only()?;
     let folder = open(&args.run)?;
-    let (classifier, _) = load_graph_model(&folder.model_path()).map_err(Failure::other)?;
+    let classifier = graph::trained(&args.run)?;
     let (graph, split) = config.load(args.data_dir.path())?;
     let evaluation =
         graph::evaluate(&folder, &config.data, (&graph, &split), &classifier, args.compute.count())?;
@@ -44,6 +44,6 @@ pub fn print(evaluation: &Evaluation) {
     };
     println!("test accuracy {accuracy:.2} % ({right} of {samples} nodes right), {solved}");
     if let Some(verdict) = all_inputs {
-        println!("certificate: {}", verdict.words);
+        anstream::println!("certificate: {}", colour::verdict(&verdict.words));
     }
 }
