@@ -7,7 +7,7 @@ use subdeq::Network;
 use subdeq::model::Classifier;
 use subdeq::train::{Images, ModelNote, RunFolder, TrainConfig, load_model};
 
-use crate::dataset;
+use crate::dataset::{self, Division};
 use crate::failure::Failure;
 
 /// The model of a run's folder.
@@ -41,7 +41,8 @@ pub fn test_images(
 ) -> Result<(Images, bool), Failure> {
     match data {
         Some(name) if name != config.data.name => {
-            let other = dataset::load(name, data_dir, "release", config.data.split_seed)?;
+            let division = Division { split: "release", validation: 0, seed: config.data.split_seed };
+            let other = dataset::load(name, data_dir, &division)?;
             let test = other.parts.test.restandardised(&config.data.mean, &config.data.deviation);
             Ok((test.map_err(Failure::other)?, false))
         }

@@ -12,6 +12,7 @@ mod gradients;
 mod ode;
 mod promises;
 mod radii;
+mod recipe;
 
 #[cfg(target_os = "linux")]
 #[path = "../../../data/fuzz/limited.rs"]

@@ -143,9 +143,11 @@ fn refuse_image_options(args: &Args) -> Result<(), Failure> {
         ("--pool", args.pool.is_some()),
         ("--split", args.split.is_some()),
         ("--warm-start", args.warm_start),
+        ("--validation", args.validation.is_some()),
     ];
-    match given.iter().find(|(_, given)| *given) {
-        Some((option, _)) => Err(Failure::usage(format!("{option} is for images, this is a graph"))),
+    let given = given.iter().find_map(|(option, given)| given.then_some(*option));
+    match given.or(args.recipe.given()) {
+        Some(option) => Err(Failure::usage(format!("{option} is for images, this is a graph"))),
         None => Ok(()),
     }
 }
@@ -286,7 +288,7 @@ impl Progress {
                 epoch.epoch,
                 self.epochs,
                 epoch.train_loss,
-                100.0 - epoch.validation_error,
+                100.0 - epoch.validation_error.unwrap_or(epoch.train_error),
                 epoch.forward_iterations,
                 epoch.backward_iterations,
                 1e3 * epoch.seconds
