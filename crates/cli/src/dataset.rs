@@ -25,19 +25,47 @@ pub struct Dataset {
     pub parts: Parts,
 }
 
-/// The split of that name.
-fn split_rule(name: &str) -> Result<SplitRule, Failure> {
-    match name {
-        "release" => Ok(SplitRule::Release),
-        "paper" => Ok(SplitRule::Paper),
-        _ => Err(Failure::usage(format!("there is no split `{name}`: use release or paper"))),
+/// How a data set is divided.
+pub struct Division<'a> {
+    /// `release`, `paper` or `standard`.
+    pub split: &'a str,
+    /// Training images that the standard split holds out.
+    pub validation: usize,
+    /// What decides which images go where.
+    pub seed: u64,
+}
+
+impl Division<'_> {
+    fn rule(&self, dataset: &ImageDataset) -> Result<SplitRule, Failure> {
+        let official = dataset.official_train;
+        match (self.split, self.validation) {
+            ("release", 0) => Ok(SplitRule::Release),
+            ("paper", 0) => Ok(SplitRule::Paper),
+            ("release" | "paper", _) => Err(Failure::usage(format!(
+                "the split `{}` says itself how many images are held out: --validation belongs to --split standard",
+                self.split
+            ))),
+            ("standard", _) if dataset.official_test() == 0 => Err(Failure::usage(format!(
+                "{} comes without test images of its own, so that there is no standard split: use --split release",
+                dataset.name
+            ))),
+            ("standard", validation) if validation < official => {
+                Ok(SplitRule::Counts { train: official - validation, validation })
+            }
+            ("standard", validation) => Err(Failure::usage(format!(
+                "{validation} of {official} training images cannot be held out: nothing would be left to train on"
+            ))),
+            (name, _) => {
+                Err(Failure::usage(format!("there is no split `{name}`: use release, paper or standard")))
+            }
+        }
     }
 }
 
 /// Loads a data set by name or folder and divides it. The release standardises with constants of its own, the paper with
 /// those of the training images.
-pub fn load(name: &str, data_dir: Option<&Path>, split: &str, split_seed: u64) -> Result<Dataset, Failure> {
-    let (dataset, divided) = divide(name, data_dir, split, split_seed)?;
+pub fn load(name: &str, data_dir: Option<&Path>, division: &Division<'_>) -> Result<Dataset, Failure> {
+    let (dataset, divided) = divide(name, data_dir, division)?;
     let constants = match divided.rule {
         SplitRule::Paper => Standardisation::measured(&dataset.images, &divided.train),
         _ => dataset.release_standardisation(&divided.train),
@@ -46,8 +74,9 @@ pub fn load(name: &str, data_dir: Option<&Path>, split: &str, split_seed: u64) -
     let numbers = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
     let config = DataConfig {
         name: absolute(&dataset.name),
-        split: split.to_owned(),
-        split_seed,
+        split: division.split.to_owned(),
+        validation: division.validation,
+        split_seed: division.seed,
         fingerprint: divided.fingerprint(),
         white: dataset.images.white(),
         mean: numbers(&constants.mean),
@@ -60,7 +89,8 @@ pub fn load(name: &str, data_dir: Option<&Path>, split: &str, split_seed: u64) -
 
 /// The data of a config, after checking that they are the ones it was made with.
 pub fn reload(config: &DataConfig, data_dir: Option<&Path>) -> Result<Dataset, Failure> {
-    let (dataset, divided) = divide(&config.name, data_dir, &config.split, config.split_seed)?;
+    let division = Division { split: &config.split, validation: config.validation, seed: config.split_seed };
+    let (dataset, divided) = divide(&config.name, data_dir, &division)?;
     if divided.fingerprint() != config.fingerprint || dataset.images.white() != config.white {
         return Err(Failure::other(format!(
             "the {} split of {} that is there is another one than the run's: the data have changed",
@@ -127,12 +157,11 @@ pub fn read(name: &str, data_dir: Option<&Path>) -> Result<ImageDataset, Failure
 fn divide(
     name: &str,
     data_dir: Option<&Path>,
-    split: &str,
-    split_seed: u64,
+    division: &Division<'_>,
 ) -> Result<(ImageDataset, Split), Failure> {
-    let rule = split_rule(split)?;
     let dataset = read(name, data_dir)?;
-    let divided = dataset.split(rule, split_seed).map_err(Failure::other)?;
+    let rule = division.rule(&dataset)?;
+    let divided = dataset.split(rule, division.seed).map_err(Failure::other)?;
     Ok((dataset, divided))
 }
 

@@ -92,14 +92,17 @@ fn epoch_line(metrics: &EpochMetrics, epochs: usize, left: Option<Duration>) -> 
         1.0 => String::new(),
         share => format!("  {:.2} % not converged", 100.0 * (1.0 - share)),
     };
+    let validation = match metrics.validation_error {
+        Some(error) => format!("  validation {error:.2} %"),
+        None => String::new(),
+    };
     let left = left.map_or(String::new(), |left| format!("  {} left", in_words(left)));
     format!(
-        "epoch {:>3}/{epochs}  loss {:.4}  train {:.2} %  validation {:.2} %  iterations {:.1}/{:.1}{unsolved}{verdict}  \
+        "epoch {:>3}/{epochs}  loss {:.4}  train {:.2} %{validation}  iterations {:.1}/{:.1}{unsolved}{verdict}  \
          {:.1} s{left}",
         metrics.epoch,
         metrics.train_loss,
         metrics.train_error,
-        metrics.validation_error,
         metrics.forward_iterations,
         metrics.backward_iterations,
         metrics.seconds,

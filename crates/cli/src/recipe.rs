@@ -1,7 +1,7 @@
 //! What a training does if nothing else is said: the published program's values for its data sets.
 
 use subdeq::model::{ClassifierSpec, Core};
-use subdeq::train::{Cosine, TrainConfig};
+use subdeq::train::{Cosine, Recipe, TrainConfig};
 use subdeq::{Init, Layout};
 
 use crate::dataset::Dataset;
@@ -84,6 +84,7 @@ pub fn config(data: &Dataset, layout: Layout, seed: u64, wishes: &Wishes) -> Res
         seed,
         warm_start: wishes.warm_start,
         rate: Cosine { start: wishes.rate.unwrap_or(1e-3), end: 1e-6 },
+        recipe: Recipe::default(),
         data: data.config.clone(),
         model: ClassifierSpec {
             height,
@@ -91,6 +92,7 @@ pub fn config(data: &Dataset, layout: Layout, seed: u64, wishes: &Wishes) -> Res
             channels,
             hidden: wishes.hidden.unwrap_or(usual.hidden),
             pool: (layout == Layout::Conv).then(|| wishes.pool.unwrap_or(usual.pool)),
+            injection_norm: false,
             classes: data.classes,
             core: core(name, layout)?,
             init: Init::Release,

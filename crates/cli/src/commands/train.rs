@@ -1,6 +1,7 @@
 //! `subdeq train`.
 
 mod graph;
+mod recipe;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,12 +13,12 @@ use subdeq::model::Core;
 use subdeq::train::{Evaluation, EvaluationOptions, RunFolder, RunOptions, TrainConfig, train_run};
 
 use super::eval;
-use crate::dataset::{self, Dataset};
+use crate::dataset::{self, Dataset, Division};
 use crate::device::on_device;
 use crate::failure::Failure;
 use crate::options::{Compute, DataDir, Output, Telling};
 use crate::progress::TrainingProgress;
-use crate::recipe::{self, Wishes};
+use crate::recipe::Wishes;
 use crate::report;
 use crate::solving::Solving;
 use crate::statistics::{deviation, mean};
@@ -27,7 +28,7 @@ use crate::waiting::Waiting;
 /// Train a classifier around an equilibrium layer; without arguments, on digits that come with the program.
 ///
 /// A run is a folder: config.toml, metrics.jsonl, checkpoint.safetensors, model.safetensors, evaluation.json. The model
-/// with the lowest validation error is kept, certified and tested. A run that was stopped or killed continues with
+/// with the lowest validation error (or the last, if no images are held out) is kept, certified and tested. A run that was stopped or killed continues with
 /// --resume, bit for bit as if nothing had happened.
 ///
 /// Proved for every input: monotone (default), monotone-tied, monotone-product, monotone-tanh, mondeq-relu, mondeq-tanh,
@@ -80,9 +81,13 @@ pub struct Args {
     /// Side of the window of the average pooling (conv).
     #[arg(long, value_name = "N")]
     pool: Option<usize>,
-    /// How the images are divided and standardised: as in the published program, or as the paper says [default: release].
-    #[arg(long, value_parser = ["release", "paper"])]
+    /// How the images are divided and standardised: as in the published program, as the paper says, or with all official training
+    /// images to train on (standard; the last epoch's model is kept) [default: release].
+    #[arg(long, value_parser = ["release", "paper", "standard"])]
     split: Option<String>,
+    /// Training images that --split standard holds out to select the epoch [default: none].
+    #[arg(long, value_name = "N", conflicts_with = "config")]
+    validation: Option<usize>,
     /// Seed of the division [default: 0].
     #[arg(long)]
     split_seed: Option<u64>,
@@ -101,6 +106,8 @@ pub struct Args {
     compute: Compute,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    recipe: recipe::RecipeOptions,
     #[command(flatten)]
     solving: Solving,
     #[command(flatten)]
@@ -183,7 +190,9 @@ fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
     }
     let name = args.data.as_deref().unwrap_or("digits");
     let split = args.split.as_deref().unwrap_or("release");
-    let data = dataset::load(name, data_dir, split, args.split_seed.unwrap_or(0))?;
+    let division =
+        Division { split, validation: args.validation.unwrap_or(0), seed: args.split_seed.unwrap_or(0) };
+    let data = dataset::load(name, data_dir, &division)?;
     let small = matches!(name, "digits" | "mnist" | "fashion-mnist");
     let layout = match args.arch {
         Some(arch) => arch.layout(),
@@ -193,7 +202,8 @@ fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
     if args.pool.is_some() && layout != Layout::Conv {
         return Err(Failure::usage("--pool belongs to --arch conv"));
     }
-    let mut config = recipe::config(&data, layout, args.seed.unwrap_or(0), &args.wishes())?;
+    let mut config = crate::recipe::config(&data, layout, args.seed.unwrap_or(0), &args.wishes())?;
+    args.recipe.apply(&mut config)?;
     args.solving.apply(&mut config.model.core)?;
     Ok((data, config))
 }
@@ -201,14 +211,21 @@ fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
 /// A config with the options that were given in the place of what it has.
 fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainConfig), Failure> {
     let data_dir = args.data_dir.path();
-    let data = if args.data.is_some() || args.split.is_some() || args.split_seed.is_some() {
+    let data = if args.data.is_some() || args.split.is_some() || args.split_seed.is_some() || args.validation.is_some() {
         let name = args.data.as_deref().unwrap_or(&config.data.name);
-        let split = args.split.as_deref().unwrap_or(&config.data.split);
-        dataset::load(name, data_dir, split, args.split_seed.unwrap_or(config.data.split_seed))?
+        let division = Division {
+            split: args.split.as_deref().unwrap_or(&config.data.split),
+            validation: args.validation.unwrap_or(config.data.validation),
+            seed: args.split_seed.unwrap_or(config.data.split_seed),
+        };
+        dataset::load(name, data_dir, &division)?
     } else {
         dataset::reload(&config.data, data_dir)?
     };
+    // Mirroring is the recipe's, not the data's.
+    let flips = config.data.flips;
     config.data.clone_from(&data.config);
+    config.data.flips = flips;
     let model = &mut config.model;
     [model.channels, model.height, model.width] = data.shape;
     model.classes = data.classes;
@@ -216,13 +233,13 @@ fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainCon
     let layout = args.arch.map_or(before, Arch::layout);
     if args.model.is_some() || layout != before {
         let name = args.model.clone().unwrap_or_else(|| model.core.name().to_owned());
-        model.core = recipe::core(&name, layout)?;
+        model.core = crate::recipe::core(&name, layout)?;
     }
     args.solving.apply(&mut model.core)?;
     if args.pool.is_some() && layout != Layout::Conv {
         return Err(Failure::usage("--pool belongs to --arch conv"));
     }
-    let pool = args.pool.or(model.pool).unwrap_or_else(|| recipe::usual_pool(&data));
+    let pool = args.pool.or(model.pool).unwrap_or_else(|| crate::recipe::usual_pool(&data));
     model.pool = (layout == Layout::Conv).then_some(pool);
     model.hidden = args.channels.unwrap_or(model.hidden);
     config.epochs = args.epochs.unwrap_or(config.epochs);
@@ -231,7 +248,7 @@ fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainCon
     config.weight_decay = args.weight_decay.unwrap_or(config.weight_decay);
     config.seed = args.seed.unwrap_or(config.seed);
     config.warm_start |= args.warm_start;
-    config.check().map_err(Failure::usage)?;
+    args.recipe.apply(&mut config)?;
     Ok((data, config))
 }
 
@@ -276,6 +293,7 @@ impl Args {
         let asked = [
             ("--data", self.data.as_deref().map(dataset::absolute), data.name.clone()),
             ("--split", self.split.clone(), data.split.to_string()),
+            ("--validation", shown(self.validation), data.validation.to_string()),
             ("--split-seed", shown(self.split_seed), data.split_seed.to_string()),
             ("--arch", self.arch.map(|arch| arch.name().to_owned()), layout.to_owned()),
             ("--model", self.model.clone(), model.core.name().to_owned()),
@@ -290,7 +308,8 @@ impl Args {
             let asked = asked.as_ref().filter(|asked| *asked != stored)?;
             Some(format!("{option} {asked} where it has {stored}"))
         };
-        let differences: Vec<String> = asked.iter().filter_map(differs).collect();
+        let recipe = self.recipe.asked(stored);
+        let differences: Vec<String> = asked.iter().chain(&recipe).filter_map(differs).collect();
         if differences.is_empty() {
             return Ok(());
         }
@@ -447,6 +466,9 @@ fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path, device: &str) 
         _ => String::new(),
     };
     eprintln!("{}: {size}{solver}; seed {}; {}", model.core.name(), config.seed, folder.display());
+    if let Some(words) = recipe::in_words(config) {
+        eprintln!("with {words}");
+    }
     eprintln!("on {device}");
 }
 

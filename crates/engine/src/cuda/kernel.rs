@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(kernels.len(), declared);
         let address = Parameter::Number { bits: 64, float: false };
         assert_eq!(kernels["fill"], [address, address, Parameter::Number { bits: 32, float: true }]);
-        assert_eq!(kernels["adam"][..2], [Parameter::Struct(32), Parameter::Struct(704)]);
+        assert_eq!(kernels["adam"][..2], [Parameter::Struct(36), Parameter::Struct(704)]);
         assert_eq!(kernels["onchip_solve_c48"], [Parameter::Struct(88)]);
     }
 }

@@ -10,8 +10,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use subdeq_engine::{
-    Activation, Cpu, Cuda, DataSets, Device, Equilibria, Extent, Images, Injection, Integrate, Layers,
-    MIRRORED, Map, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, Padding,
+    Activation, Cpu, Crop, Cuda, DataSets, Device, Dropout, Equilibria, Extent, Images, Injection, Integrate,
+    Layers, MIRRORED, Map, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, Padding,
     Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping, Summary,
     free_parameters,
 };
@@ -168,12 +168,15 @@ fn batches_of_images() {
     let cpu = Cpu::<f32>::new(1).unwrap();
     let list = [3, 19 | MIRRORED, 0, 7, 7 | MIRRORED, 1];
     for order in [Order::ChannelsFirst, Order::ChannelsLast] {
-        for range in [0..6, 2..5] {
+        for (range, crop) in
+            [(0..6, Crop::NONE), (2..5, Crop::NONE), (0..6, Crop::new(2, 7, 5)), (1..6, Crop::new(9, 8, 5))]
+        {
             fn of<D: DataSets + Layers>(
                 device: &D,
                 images: &Images,
                 list: &[u32],
                 range: std::ops::Range<usize>,
+                crop: Crop,
                 order: Order,
             ) -> (Vec<f64>, Summary) {
                 let set = device.images(images, 10).unwrap();
@@ -181,16 +184,16 @@ fn batches_of_images() {
                 let mut x = device.zeros(6 * 105).unwrap();
                 let mut labels = device.integers(&[0; 6]).unwrap();
                 let count = range.len();
-                device.gather(&set, Picks { list: &list, range }, order, &mut x, &mut labels).unwrap();
+                device.gather(&set, Picks { list: &list, range }, crop, order, &mut x, &mut labels).unwrap();
                 // The labels show in the loss.
                 let logits = up(device, &numbers(9, 60));
                 let (mut gradient, mut tally) = (device.zeros(60).unwrap(), device.tally().unwrap());
-                device.cross_entropy(count, 10, &logits, &labels, &mut gradient, &mut tally).unwrap();
+                device.cross_entropy(count, 10, 0.0, &logits, &labels, &mut gradient, &mut tally).unwrap();
                 (down(device, &x, count * 105), device.finish(&mut tally).unwrap())
             }
-            let (found, summary) = of(gpu, &images, &list, range.clone(), order);
-            let (expected, counted) = of(&cpu, &images, &list, range.clone(), order);
-            failures.holds(|| format!("{order:?} {range:?}"), found == expected);
+            let (found, summary) = of(gpu, &images, &list, range.clone(), crop, order);
+            let (expected, counted) = of(&cpu, &images, &list, range.clone(), crop, order);
+            failures.holds(|| format!("{order:?} {range:?} {crop:?}"), found == expected);
             failures.small(
                 || format!("{order:?} {range:?}: labels"),
                 (summary.loss - counted.loss).abs(),
@@ -200,6 +203,25 @@ fn batches_of_images() {
     }
     let error = gpu.images(&images, 3).unwrap_err().to_string();
     failures.holds(|| error.clone(), error == cpu.images(&images, 3).unwrap_err().to_string());
+    failures.show();
+}
+
+#[test]
+fn entries_are_dropped_by_the_number_of_their_sample() {
+    let Some(gpu) = gpu("dropped entries") else { return };
+    let mut failures = Failures::default();
+    fn of<D: DataSets>(device: &D, len: usize, dropout: Dropout) -> Vec<f64> {
+        let list = device.integers(&[40, 3, 19 | MIRRORED, 0, 7, 7 | MIRRORED, (1 << 31) - 1]).unwrap();
+        let mut x = up(device, &numbers(1, 7 * len));
+        device.drop_entries(len, Picks { list: &list, range: 1..7 }, &dropout, &mut x).unwrap();
+        device.drop_entries(len, Picks { list: &list, range: 2..2 }, &dropout, &mut x).unwrap();
+        down(device, &x, 7 * len)
+    }
+    for (len, rate) in [(1, 0.5), (784, 0.2), (3072, 0.15), (1000, 0.0)] {
+        let dropout = Dropout::new(rate, 3, 17);
+        let (found, expected) = (of(gpu, len, dropout), of(&Cpu::<f32>::new(1).unwrap(), len, dropout));
+        failures.holds(|| format!("{rate} of {len}"), found == expected);
+    }
     failures.show();
 }
 
@@ -425,6 +447,9 @@ fn batch_norms() {
         (4, 7, 9, 33, 2),
         (2, 32, 32, 48, 8),
         (9, 2, 2, 300, 2),
+        // Pixels as vectors: the norm of an injection.
+        (5000, 1, 1, 48, 1),
+        (4500, 1, 1, 3, 1),
     ] {
         let shape = NormPoolShape { batch, height, width, channels, window };
         let (found, expected) = (norm_pool(gpu, shape), norm_pool(&exact(), shape));
@@ -441,7 +466,7 @@ fn batch_norms() {
 fn activations_sums_losses_and_updates() {
     let Some(gpu) = gpu("activations, sums, losses, updates") else { return };
     let mut failures = Failures::default();
-    fn of<D: Layers>(device: &D, rows: usize, cols: usize) -> (Vec<Vec<f64>>, Summary) {
+    fn of<D: Layers>(device: &D, rows: usize, cols: usize, smoothing: f64) -> (Vec<Vec<f64>>, Summary) {
         let len = rows * cols;
         let arrays = |seed: u64| up(device, &numbers(seed, len));
         let (mut x, mut t, mut g, mut h) = (arrays(1), arrays(2), arrays(3), arrays(4));
@@ -457,7 +482,7 @@ fn activations_sums_losses_and_updates() {
         let labels = device.integers(&labels).unwrap();
         let (mut gradient, mut tally) = (device.zeros(len).unwrap(), device.tally().unwrap());
         for _ in 0..2 {
-            device.cross_entropy(rows, cols, &y, &labels, &mut gradient, &mut tally).unwrap();
+            device.cross_entropy(rows, cols, smoothing, &y, &labels, &mut gradient, &mut tally).unwrap();
         }
         let (mut p, mut mean) = (arrays(8), arrays(9));
         let squares: Vec<f64> = numbers(10, len).iter().map(|x| f64::from((x * x) as f32)).collect();
@@ -479,7 +504,8 @@ fn activations_sums_losses_and_updates() {
                 square,
             });
             let mut updates: Vec<_> = std::iter::once(first).chain(others).collect();
-            device.adam(&Adam::new(0.01, 0.1, step), &mut updates).unwrap();
+            let adam = if smoothing > 0.0 { Adam::decoupled } else { Adam::new };
+            device.adam(&adam(0.01, 0.1, step), &mut updates).unwrap();
         }
         let others: Vec<f64> = others.iter().flat_map(|[p, ..]| down(device, p, 3)).collect();
         let summary = device.finish(&mut tally).unwrap();
@@ -487,8 +513,10 @@ fn activations_sums_losses_and_updates() {
         let found = [&x, &g, &t, &h, &y, &gradient, &p, &mean, &square].map(|array| down(device, array, len));
         (found.into_iter().chain([down(device, &sums, cols), others]).collect(), summary)
     }
-    for (rows, cols) in [(1, 1), (3, 5), (130, 10), (2500, 33), (7, 1000)] {
-        let ((found, summary), (expected, counted)) = (of(gpu, rows, cols), of(&exact(), rows, cols));
+    let sizes = [(1, 1), (3, 5), (130, 10), (2500, 33), (7, 1000)].map(|(rows, cols)| (rows, cols, 0.0));
+    for (rows, cols, smoothing) in sizes.into_iter().chain([(130, 10, 0.1), (7, 1000, 1.0)]) {
+        let (found, summary) = of(gpu, rows, cols, smoothing);
+        let (expected, counted) = of(&exact(), rows, cols, smoothing);
         let names = [
             "relu",
             "relu'",
@@ -509,8 +537,10 @@ fn activations_sums_losses_and_updates() {
         failures.small(|| format!("loss of {rows}x{cols}"), error, 1e-6);
         let same = (summary.samples, summary.correct) == (counted.samples, counted.correct);
         failures.holds(|| format!("{rows}x{cols}: {summary:?}, on the CPU {counted:?}"), same);
-        failures
-            .holds(|| format!("{rows}x{cols}: other bits"), of(gpu, rows, cols) == (found.clone(), summary));
+        failures.holds(
+            || format!("{rows}x{cols}: other bits"),
+            of(gpu, rows, cols, smoothing) == (found.clone(), summary),
+        );
     }
     failures.show();
 }

@@ -12,6 +12,7 @@ mod gradients;
 mod ode;
 mod promises;
 mod radii;
+mod recipe;
 mod tied;
 
 #[cfg(target_os = "linux")]

@@ -199,9 +199,11 @@ fn refuse_image_options(args: &Args) -> Result<(), Failure> {
         ("--pool", args.pool.is_some()),
         ("--split", args.split.is_some()),
         ("--warm-start", args.warm_start),
+        ("--validation", args.validation.is_some()),
     ];
-    match given.iter().find(|(_, given)| *given) {
-        Some((option, _)) => Err(Failure::usage(format!("{option} is for images, this is a graph"))),
+    let given = given.iter().find_map(|(option, given)| given.then_some(*option));
+    match given.or(args.recipe.given()) {
+        Some(option) => Err(Failure::usage(format!("{option} is for images, this is a graph"))),
         None => Ok(()),
     }
 }
@@ -344,7 +346,7 @@ impl Progress {
         if self.telling == Telling::Nothing || !epoch.epoch.is_multiple_of(self.every) {
             return;
         }
-        let accuracy = 100.0 - epoch.validation_error;
+        let accuracy = 100.0 - epoch.validation_error.unwrap_or(epoch.train_error);
         let head = format!("epoch {}/{}: loss {:.4}", epoch.epoch, self.epochs, epoch.train_loss);
         match self.telling {
             // As wide as a narrow terminal.
