@@ -81,8 +81,10 @@ fn short_line(metrics: &EpochMetrics, epochs: usize, left: Option<Duration>) -> 
         (.., Some(left)) => format!(", {} left", in_words(left)),
         _ => String::new(),
     };
-    let EpochMetrics { epoch, train_loss, validation_error, .. } = metrics;
-    format!("epoch {epoch}/{epochs}: loss {train_loss:.3}, error {validation_error:.2} %{end}")
+    let EpochMetrics { epoch, train_loss, train_error, .. } = metrics;
+    // Of the training images, where none are held out.
+    let error = metrics.validation_error.unwrap_or(*train_error);
+    format!("epoch {epoch}/{epochs}: loss {train_loss:.3}, error {error:.2} %{end}")
 }
 
 /// An epoch for a log.
@@ -133,8 +135,8 @@ mod tests {
                 epoch: 1000,
                 train_loss: 123.456,
                 train_error: 100.0,
-                validation_loss: 123.456,
-                validation_error: 100.0,
+                validation_loss: Some(123.456),
+                validation_error: Some(100.0),
                 forward_iterations: 100.0,
                 backward_iterations: 100.0,
                 converged,

@@ -86,7 +86,7 @@ pub struct Args {
     #[arg(long, value_parser = ["release", "paper", "standard"])]
     split: Option<String>,
     /// Training images that --split standard holds out to select the epoch [default: none].
-    #[arg(long, value_name = "N", conflicts_with = "config")]
+    #[arg(long, value_name = "N")]
     validation: Option<usize>,
     /// Seed of the division [default: 0].
     #[arg(long)]
