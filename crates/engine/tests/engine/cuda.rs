@@ -653,6 +653,48 @@ fn a_peak_above_many_large_negative_eigenvalues() {
     }
 }
 
+/// Largest eigenvalues that others come near to, or that are far from all others: the shift leaves none beyond the margin, and is not
+/// larger than that takes. Matrices of every size that has a kernel of its own, and of others.
+#[test]
+fn peaks_of_many_shapes() {
+    let Some(gpu) = gpu("peaks of many shapes") else { return };
+    let mut failures = Failures::default();
+    type Spectrum = (&'static str, fn(f64) -> f64);
+    // By where an eigenvalue is among them, from 0 to 1.
+    let spectra: [Spectrum; 7] = [
+        ("even", |x| x),
+        ("a double one", |x| x.min(0.97)),
+        ("a cluster", |x| if x > 0.6 { 1.0 - 1e-6 * x } else { x }),
+        ("all equal", |_| 0.7),
+        ("one alone", |x| if x == 1.0 { 1.0 } else { -1.0 }),
+        ("one among many that are small", |x| if x == 1.0 { 1e-3 } else { -10.0 * (1.0 - x) }),
+        ("ever nearer", |x| 1.0 - 10.0f64.powf(-6.0 * x)),
+    ];
+    for n in [1, 2, 16, 23, 48, 64, 90, 100] {
+        // A reflection, so that no entry is zero: I - 2 h h'.
+        let raw: Vec<f64> = numbers(n as u64, n);
+        let length = raw.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let turned = |i: usize, k: usize| f64::from(i == k) - 2.0 * raw[i] * raw[k] / (length * length);
+        for (name, spectrum) in spectra {
+            let value = |k: usize| spectrum(if n == 1 { 1.0 } else { k as f64 / (n - 1) as f64 });
+            let entry = |at: usize| {
+                let (i, j) = (at / n, at % n);
+                (0..n).map(|k| turned(i, k) * value(k) * turned(j, k)).sum::<f64>()
+            };
+            let free = [(0..n * n).map(|at| f64::from(entry(at) as f32)).collect::<Vec<f64>>()];
+            let (map, shifted) =
+                (plain(Operator::Dense { n }), Parametrisation::MonotoneShifted { margin: 1.5 });
+            let what = || format!("{name}, {n} rows");
+            let expected = parametrised_by(&exact(), &map, shifted, &free).unwrap();
+            let Some(found) = failures.value(what, parametrised_by(gpu, &map, shifted, &free)) else { continue };
+            failures.small(what, relative_error(&found[0], &expected[0]), 3e-6);
+            let sum: f64 = found[1].iter().map(|x| x * x).sum();
+            failures.holds(|| format!("{}: a derivative of {sum}", what()), sum.is_finite());
+        }
+    }
+    failures.show();
+}
+
 #[test]
 fn spectra_are_those_of_the_cpu() {
     let Some(gpu) = gpu("spectra") else { return };
@@ -831,12 +873,15 @@ fn circular_convolutions_by_peaceman_rachford() {
     let exact = exact();
     let sizes = [
         (4, 8, 8, 3),
-        (6, 28, 28, 3),
-        (4, 32, 32, 3),
+        (48, 8, 8, 3),
+        (66, 8, 8, 3),
+        (96, 8, 8, 1),
+        (16, 16, 16, 3),
+        (18, 16, 16, 3),
+        (10, 28, 28, 3),
+        (12, 32, 32, 3),
         (3, 32, 8, 3),
-        (18, 8, 28, 3),
         (16, 8, 28, 3),
-        (48, 8, 32, 3),
         (2, 64, 64, 3),
         (34, 5, 7, 3),
         (50, 8, 4, 3),
