@@ -376,6 +376,8 @@ const GRADIENT_PIXELS: usize = 64;
 const GRADIENT_HALO: usize = 136;
 /// Blocks of a gradient: as many as an H200 runs at once. Fixed, so that sums do not depend on the GPU.
 const GRADIENT_BLOCKS: usize = 256;
+/// Height and width of the window of taps that a launch of them is for.
+const WINDOW: usize = 3;
 /// Outputs by sixteens and inputs by eights of the blocks that there are.
 const GRADIENT_KERNELS: [(&str, usize, usize); 4] =
     [("gradient_3_6", 3, 6), ("gradient_2_4", 2, 4), ("gradient_1_2", 1, 2), ("gradient_3_1", 3, 1)];
@@ -396,9 +398,12 @@ struct Gradient {
     tiles: u32,
     count: u32,
     part: u32,
+    side: u32,
+    first_row: u32,
+    first_column: u32,
 }
 
-// SAFETY: `repr(C)`, the fields of `Gradient` in `convolution_gradients.cu`, 12 of 4 bytes.
+// SAFETY: `repr(C)`, the fields of `Gradient` in `convolution_gradients.cu`, 15 of 4 bytes.
 unsafe impl Passed for Gradient {}
 
 impl Convolution {
@@ -411,7 +416,7 @@ impl Convolution {
         sums: &mut [&mut Memory<f32>],
     ) -> Result<()> {
         let len = self.planes_out * self.outputs * self.taps() * self.inputs;
-        let (partial, count) = if self.side == 3 {
+        let (partial, count) = if self.side >= WINDOW {
             self.gradient_parts(gpu, gradients, images, len)?
         } else {
             self.plain_gradient_parts(gpu, gradients, images)?
@@ -419,7 +424,8 @@ impl Convolution {
         add_parts(gpu, &partial, count, len, (self.taps(), self.inputs), 1.0, sums)
     }
 
-    /// Parts of the gradient `[plane][out][tap][in]` of 3x3 kernels, and how many.
+    /// Parts of the gradient `[plane][out][tap][in]` of kernels from 3x3 on, and how many. A launch is for a 3x3 window of the taps;
+    /// where windows overlap, they write the same numbers.
     fn gradient_parts(
         &self,
         gpu: &Arc<Gpu>,
@@ -427,7 +433,8 @@ impl Convolution {
         images: &Memory<f32>,
         len: usize,
     ) -> Result<(Memory<f32>, usize)> {
-        let (tile, tiles) = self.tiling(GRADIENT_PIXELS, GRADIENT_HALO, false);
+        let (tile, tiles) =
+            Convolution { side: WINDOW, ..*self }.tiling(GRADIENT_PIXELS, GRADIENT_HALO, false);
         let groups = |&(_, outputs, inputs): &(&'static str, usize, usize)| {
             (self.outputs.div_ceil(16 * outputs), self.inputs.div_ceil(8 * inputs))
         };
@@ -455,15 +462,22 @@ impl Convolution {
             tiles: (tiles.0 * tiles.1) as u32,
             count: count as u32,
             part: part as u32,
+            side: self.side as u32,
+            first_row: 0,
+            first_column: 0,
         };
         let mut partial = Memory::room(gpu, parts * len)?;
         let grid = Grid(parts as u32, (self.planes_out * outputs) as u32, inputs as u32);
-        let arguments = [(&shape).into(), gradients.into(), images.into(), (&mut partial).into()];
-        gpu.launch(kernel.0, grid, &arguments)?;
+        let firsts = || (0..self.side.div_ceil(WINDOW)).map(|k| (WINDOW * k).min(self.side - WINDOW) as u32);
+        for (first_row, first_column) in firsts().flat_map(|row| firsts().map(move |column| (row, column))) {
+            let window = Gradient { first_row, first_column, ..shape };
+            let arguments = [(&window).into(), gradients.into(), images.into(), (&mut partial).into()];
+            gpu.launch(kernel.0, grid, &arguments)?;
+        }
         Ok((partial, parts))
     }
 
-    /// The same for kernels of any size, without tensor cores.
+    /// The same for smaller kernels, without tensor cores.
     fn plain_gradient_parts(
         &self,
         gpu: &Arc<Gpu>,

@@ -1039,6 +1039,36 @@ fn gradients_of_every_map_by_every_solver() {
     failures.show();
 }
 
+/// Kernels larger than 3x3, whose gradients come in windows of taps: several tiles of pixels, several groups of channels, both borders.
+#[test]
+fn gradients_of_larger_kernels() {
+    let Some(gpu) = gpu("gradients of larger kernels") else { return };
+    let mut failures = Failures::default();
+    let exact = exact();
+    for (channels, height, width, padding) in [
+        (6, 12, 10, Padding::Circular),
+        (5, 4, 3, Padding::Circular),
+        (50, 5, 9, Padding::Zero),
+        (20, 9, 9, Padding::Circular),
+    ] {
+        let operator = Operator::Conv { channels, height, width, padding, kernel: 5 };
+        let problem = contracting(plain(operator), 3, 31);
+        let z = numbers(5, 3 * operator.state_len());
+        let v = numbers(6, z.len());
+        let of = |rule| differentiated(gpu, &problem, &Solver::Picard, &rule, &z, &v);
+        let (expected, _) =
+            differentiated(&exact, &problem, &Solver::Picard, &stopping(1e-13, 3000), &z, &v).unwrap();
+        let what = || format!("{operator:?}");
+        let Some((found, _)) = failures.value(what, of(stopping(1e-6, 2000))) else { continue };
+        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            failures.small(|| format!("array {k} of {}", what()), relative_error(found, expected), 2e-5);
+        }
+        let again = of(stopping(1e-6, 2000)).unwrap().0;
+        failures.holds(|| format!("{}: other bits", what()), again == found);
+    }
+    failures.show();
+}
+
 /// Residuals after two applications, forward and adjoint, against those in `f64`: what stops a solve is measured alike, whatever
 /// rounding makes of the number of iterations.
 #[test]
