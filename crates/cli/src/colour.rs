@@ -34,6 +34,11 @@ pub fn verdict(words: &str) -> String {
     format!("{coloured}:{rest}")
 }
 
+/// The same as part of a list that is indented so far.
+pub fn verdict_within(words: &str, indent: &str) -> String {
+    verdict(words).replace('\n', &format!("\n{indent}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -432,7 +432,7 @@ fn shown(certificate: &Certificate) -> String {
 
 /// The same as part of a list.
 fn indented(certificate: &Certificate) -> String {
-    shown(certificate).replace('\n', "\n   ")
+    colour::verdict_within(&certificate.to_string(), "   ")
 }
 
 fn example_weights() -> Array {

@@ -202,6 +202,7 @@ fn fetch(names: &[String], data_dir: &DataDir, output: Output) -> Result<ExitCod
 fn check(names: &[String], data_dir: &DataDir, output: Output) -> Result<ExitCode, Failure> {
     let mut faults = 0;
     for name in names {
+        let waiting = Waiting::begin(output.progress(), "reading the files");
         let mut lines: Vec<(String, Result<String, String>)> = Vec::new();
         if let (Ok(dataset), Some(folder)) = (remote(name), found(name, data_dir)) {
             let root = folder.parent().map(PathBuf::from).unwrap_or_default();
@@ -221,6 +222,7 @@ fn check(names: &[String], data_dir: &DataDir, output: Output) -> Result<ExitCod
                 .map(|set| format!("{} + {} images read", set.official_train, set.official_test()))
         };
         lines.push((name.clone(), read.map_err(|why| why.to_string())));
+        drop(waiting);
         for (what, state) in lines {
             faults += usize::from(state.is_err());
             if output.json() {

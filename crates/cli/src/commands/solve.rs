@@ -18,7 +18,9 @@ use crate::colour::{self, bad, good};
 use crate::device::{self, AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
 use crate::named_map::{MapOptions, Taken, padding, take};
+use crate::options::Telling;
 use crate::solving::{Method, tolerance};
+use crate::waiting::Waiting;
 use crate::weights::Array;
 
 /// Exit status when a sample did not converge: the answer is there, but it is not an equilibrium.
@@ -183,6 +185,7 @@ impl Promises {
 }
 
 fn solve<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<ExitCode, Failure> {
+    let waiting = Waiting::begin(Telling::usual(args.json), "solving");
     let mut layer = layer(args, problem, device)?;
     let y: Vec<D::Elem> = problem.y.iter().map(|&y| D::Elem::from_f64(y)).collect();
     let solution = layer.solve(&y).map_err(Failure::other)?;
@@ -192,6 +195,7 @@ fn solve<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<E
         let z = transpose(&problem.operator, 1, &z, Direction::FromEngine);
         write(path, problem, z)?;
     }
+    drop(waiting);
     let equation = layer.equation().map_err(Failure::other)?;
     if args.json {
         println!("{}", report(args, problem, &equation, &solution, &promises));
@@ -335,7 +339,7 @@ fn print<T>(problem: &Problem, equation: &Map, solution: &Solution<T>, promises:
             s.residual
         );
         if let Some(own) = own {
-            let own = colour::verdict(&own.to_string()).replace('\n', "\n  ");
+            let own = colour::verdict_within(&own.to_string(), "  ");
             anstream::println!(
                 "  its input has entries below 0, for which the map is not meant; by itself:\n  {own}"
             );

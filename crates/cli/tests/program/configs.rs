@@ -98,20 +98,28 @@ fn options_take_the_place_of_what_a_config_says() {
     let bytes = |run: &str| fs::read(path.join(run).join("model.safetensors")).unwrap();
     assert!(bytes("first") == bytes("again"));
     // Another model, another architecture.
-    succeed(path, "train --config mine.toml --arch conv --model rational --channels 4 --certify 0 --quiet --out conv");
+    succeed(
+        path,
+        "train --config mine.toml --arch conv --model rational --channels 4 --certify 0 --quiet --out conv",
+    );
     assert_eq!(config(path, "conv")["model"]["core"]["architecture"]["name"].as_str(), Some("rational"));
     assert!(config(path, "conv")["model"]["pool"].is_integer());
 
     // A run goes on with its own solver.
     let said = refused(path, "train --resume --out first --tol 0.5");
     assert!(said.contains("leave --solver, --tol and --max-iterations out"), "{said}");
-    assert!(refused(path, "train --model explicit-tanh --tol 0.1").contains("solves no fixed-point equation"));
+    assert!(
+        refused(path, "train --model explicit-tanh --tol 0.1").contains("solves no fixed-point equation")
+    );
     assert!(refused(path, "train --tol -1").contains("a number from 0"));
 
     // The same on a graph.
     succeed(path, "train --data karate --epochs 5 --quiet --out graph");
     fs::copy(path.join("graph/config.toml"), path.join("graph.toml")).unwrap();
-    succeed(path, "train --config graph.toml --epochs 7 --solver anderson --tol 0.00001 --quiet --out graph2");
+    succeed(
+        path,
+        "train --config graph.toml --epochs 7 --solver anderson --tol 0.00001 --quiet --out graph2",
+    );
     let training = &config(path, "graph2")["training"];
     assert_eq!(training["epochs"].as_integer(), Some(7));
     assert_eq!(training["model"]["mode"]["solver"]["name"].as_str(), Some("anderson"));

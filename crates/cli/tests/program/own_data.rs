@@ -27,7 +27,13 @@ fn told(folder: &Path, args: &[&str]) -> String {
 /// What was complained about, with this exit status.
 fn refused(folder: &Path, args: &[&str], status: i32) -> String {
     let output = subdeq(folder, args);
-    assert_eq!(output.status.code(), Some(status), "{args:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{args:?}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stderr)
 }
 
@@ -78,7 +84,10 @@ fn every_example_of_the_page_runs_and_has_at_most_ten_lines() {
 /// Ten runs need one training: digits as pictures, and a model that has seen them.
 fn trained(folder: &Path) {
     told(folder, &["data", "export", "digits", "pictures"]);
-    told(folder, &["train", "--data", "pictures", "--arch", "dense", "--epochs", "6", "--out", "run", "--quiet"]);
+    told(
+        folder,
+        &["train", "--data", "pictures", "--arch", "dense", "--epochs", "6", "--out", "run", "--quiet"],
+    );
 }
 
 fn a_picture(folder: &Path, class: &str) -> String {
@@ -111,7 +120,8 @@ fn classes_are_matched_by_their_names() {
     for class in [3, 7] {
         assert_eq!(row(&two, class), row(&whole, class));
     }
-    let count = |class: usize| row(&whole, class).as_array().unwrap().iter().filter_map(Value::as_u64).sum::<u64>();
+    let count =
+        |class: usize| row(&whole, class).as_array().unwrap().iter().filter_map(Value::as_u64).sum::<u64>();
     assert_eq!(two["samples"].as_u64().unwrap(), count(3) + count(7));
     assert_eq!(two["data"], "two");
 
@@ -141,7 +151,8 @@ fn pictures_of_all_kinds_are_answered_and_bad_ones_do_not_end_it() {
     image::GrayImage::new(5000, 2).save(path.join("long.png")).unwrap();
     fs::write(path.join("old.bmp"), b"BM\x3a\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0").unwrap();
 
-    let args = ["predict", "run", &three, "colour.png", "old.bmp", "long.png", "large.png", "--top", "3", "--json"];
+    let args =
+        ["predict", "run", &three, "colour.png", "old.bmp", "long.png", "large.png", "--top", "3", "--json"];
     let output = subdeq(path, &args);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let answers = lines(&output);
@@ -191,7 +202,10 @@ fn graph_runs_are_certified_and_asked() {
     let path = folder.path();
     told(path, &["train", "--data", "karate", "--epochs", "60", "--out", "run", "--quiet"]);
     let words = told(path, &["certify", "run"]);
-    assert!(words.starts_with("PROVEN: there is exactly one") && words.contains("for every input y >= 0"), "{words}");
+    assert!(
+        words.starts_with("PROVEN: there is exactly one") && words.contains("for every input y >= 0"),
+        "{words}"
+    );
     let certified: Value = serde_json::from_str(&told(path, &["certify", "run", "--json"])).unwrap();
     assert_eq!(certified["verdict"], "proven");
 
@@ -210,7 +224,10 @@ fn graph_runs_are_certified_and_asked() {
     assert!(refused(path, &["predict", "run/model.safetensors", "0"], 2).contains("folder of its run"));
     assert!(refused(path, &["certify", "run", "--samples", "3"], 2).contains("--samples is for images"));
 
-    told(path, &["train", "--data", "karate", "--form", "release", "--epochs", "20", "--out", "steps", "--quiet"]);
+    told(
+        path,
+        &["train", "--data", "karate", "--form", "release", "--epochs", "20", "--out", "steps", "--quiet"],
+    );
     assert!(refused(path, &["certify", "steps"], 1).contains("nothing to certify"));
     assert!(told(path, &["predict", "steps", "5"]).starts_with("node 5: class "));
 }
@@ -222,11 +239,19 @@ fn slips_in_names_are_recognised() {
     assert!(said(&["train", "--model", "monoton"]).contains("Did you mean `monotone`?"));
     assert!(said(&["train", "--data", "mnits"]).contains("Did you mean `mnist`?"));
     assert!(said(&["certify", "--map", "splitsign"]).contains("Did you mean `split-sign`?"));
-    assert!(
-        said(&["train", "--data", "karate", "--model", "apnp"]).contains("Did you mean `appnp`?")
-    );
+    assert!(said(&["train", "--data", "karate", "--model", "apnp"]).contains("Did you mean `appnp`?"));
     let degree = said(&["degree", "foo"]);
-    for name in ["tanh", "sigmoid", "softplus", "softsign", "hardtanh", "relu", "leaky-relu", "identity", "log-sum-exp"] {
+    for name in [
+        "tanh",
+        "sigmoid",
+        "softplus",
+        "softsign",
+        "hardtanh",
+        "relu",
+        "leaky-relu",
+        "identity",
+        "log-sum-exp",
+    ] {
         assert!(degree.contains(name), "{degree}");
     }
     assert!(said(&["degree", "tahn"]).contains("Did you mean `tanh`?"));

@@ -30,10 +30,16 @@ fn verdicts_begin_with_a_plain_sentence_that_states_its_premise() {
         text(&output.stdout).lines().next().unwrap_or_default().to_owned()
     };
     for map in ["split-sign", "divisive", "rational", "power-ratio", "gains"] {
-        assert_eq!(first(map), "PROVEN: there is exactly one positive fixed point for every input y >= 0.", "{map}");
+        assert_eq!(
+            first(map),
+            "PROVEN: there is exactly one positive fixed point for every input y >= 0.",
+            "{map}"
+        );
     }
     assert_eq!(first("monotone"), "PROVEN: there is exactly one fixed point for every real input y.");
-    assert!(first("subdeq-tanh").starts_with("REFUTED: there is more than one positive fixed point for y = ("));
+    assert!(
+        first("subdeq-tanh").starts_with("REFUTED: there is more than one positive fixed point for y = (")
+    );
     // Asked about every input, a positive map has no proof.
     let args = ["certify", "--map", "split-sign", "--inputs", "all"];
     let output = subdeq(folder.path(), &args).output().unwrap();
@@ -104,7 +110,10 @@ fn a_full_output_is_an_error_and_a_closed_one_is_not() {
         let output = output.wait_with_output().unwrap();
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
-        assert!(said.starts_with("subdeq: standard output cannot be written: No space left"), "{args:?}: {said}");
+        assert!(
+            said.starts_with("subdeq: standard output cannot be written: No space left"),
+            "{args:?}: {said}"
+        );
         assert_eq!(said.lines().count(), 1, "{said}");
 
         let (reader, writer) = std::io::pipe().unwrap();
@@ -142,7 +151,9 @@ fn a_run_that_is_not_the_papers_is_not_compared_with_it() {
     run("few", 30, 100);
     run("whole", 30, 10_000);
     let page = |runs: &[&str]| {
-        succeed(subdeq(folder.path(), &[&["report"], runs, &["--out", "page.html"]].concat()).output().unwrap());
+        succeed(
+            subdeq(folder.path(), &[&["report"], runs, &["--out", "page.html"]].concat()).output().unwrap(),
+        );
         fs::read_to_string(folder.path().join("page.html")).unwrap()
     };
     assert!(page(&["short"]).contains("not comparable: 3 epochs, the paper has 30"));
@@ -150,7 +161,10 @@ fn a_run_that_is_not_the_papers_is_not_compared_with_it() {
     assert!(!page(&["whole"]).contains("not comparable"));
     // Side by side, the difference is not printed.
     let both = page(&["short", "few"]);
-    assert!(both.contains("<td class=\"muted\">not comparable:") && !both.contains("<td>+0.8</td>"), "{both}");
+    assert!(
+        both.contains("<td class=\"muted\">not comparable:") && !both.contains("<td>+0.8</td>"),
+        "{both}"
+    );
     assert!(page(&["whole", "whole"]).contains("<td>+0.8</td>"));
     // Ticks at whole epochs only.
     assert!(!page(&["short"]).contains(">1.5</text>"));
