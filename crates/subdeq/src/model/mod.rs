@@ -78,7 +78,7 @@ pub struct ClassifierSpec {
     /// Side of the pooling window of a convolutional classifier; `None` for a dense one.
     pub pool: Option<usize>,
     /// Batch norm on the injection, before its ReLU if it has one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub injection_norm: bool,
     /// Number of classes.
     pub classes: usize,

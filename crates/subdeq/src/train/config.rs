@@ -17,7 +17,7 @@ pub struct DataConfig {
     /// How it was split into training, validation and test: `release`, `paper` or `standard`.
     pub split: String,
     /// Training images that the standard split holds out for validation.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_none_held_out")]
     pub validation: usize,
     /// Seed of the split.
     pub split_seed: u64,
@@ -52,12 +52,18 @@ pub struct TrainConfig {
     /// The learning rate.
     pub rate: Cosine,
     /// What is done beside plain steps.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Recipe::is_plain")]
     pub recipe: Recipe,
     /// The data.
     pub data: DataConfig,
     /// The model.
     pub model: ClassifierSpec,
+}
+
+/// What is not said in a config needs no line there: configs, and the ledgers that runs are found in by theirs, stay as they were.
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_none_held_out(validation: &usize) -> bool {
+    *validation == 0
 }
 
 /// More updates, or images in an epoch, than any training makes.

@@ -31,6 +31,12 @@ pub struct Recipe {
 const STREAMS: u64 = 4;
 
 impl Recipe {
+    /// Whether it is nothing but plain steps.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Refuses what makes no sense for a training of so many epochs.
     pub(super) fn check(&self, model: &ClassifierSpec, epochs: usize) -> Result<()> {
         for (what, share) in

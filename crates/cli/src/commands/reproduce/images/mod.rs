@@ -225,6 +225,7 @@ fn tasks(
             let wishes = Wishes { epochs: options.epochs, ..Wishes::default() };
             let mut config = recipe::config(data, layout, seed, &wishes)?;
             config.model.core = rows::core(row, layout)?;
+            rows::with_recipe(row, column, &mut config);
             let length = options.epochs.map_or(String::new(), |epochs| format!("-{epochs}-epochs"));
             let folder = options.runs.join(column.name()).join(row).join(format!("seed-{seed}{length}"));
             let key = ledger::as_json(&config)?;
