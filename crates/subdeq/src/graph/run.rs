@@ -92,7 +92,9 @@ pub fn train_graph_run(
         selected: trainer.best(),
         certificate: Some(trainer.certificate().clone()),
     };
-    TensorFile { note, tensors: classifier.weights.to_file(WEIGHTS) }.write(&folder.model_path())?;
+    let shapes = encoder_arrays(&[WEIGHTS], classifier.weights.shape)?;
+    TensorFile { note, tensors: classifier.weights.to_file(WEIGHTS) }
+        .write_shaped(&folder.model_path(), &shapes)?;
     Ok(Some(classifier))
 }
 

@@ -4,6 +4,7 @@ mod affine;
 mod answer;
 mod core_layer;
 mod names;
+mod optimise;
 mod passes;
 mod radius;
 mod state;
@@ -114,14 +115,13 @@ impl From<Summary> for BatchReport {
 
 /// A classifier with its parameters, optimiser moments and buffers: a training step allocates no arrays.
 ///
-/// Images are rows of height x width x channels.
+/// Images are channels x height x width, one after the other, as in [`crate::train::Images`], in files and in PyTorch.
 ///
 /// ```
 /// use rand::SeedableRng;
 /// use subdeq::map::Architecture;
 /// use subdeq::model::{Classifier, ClassifierSpec, Core};
-/// use subdeq::{Cpu, Layout, Stopping};
-/// use subdeq_engine::network::Adam;
+/// use subdeq::{Adam, Cpu, Layout, Stopping};
 ///
 /// let spec = ClassifierSpec {
 ///     height: 2, width: 2, channels: 1, hidden: 8, pool: None, classes: 2,
@@ -154,6 +154,8 @@ pub struct Classifier<D: Network> {
     buffers: Option<Buffers<D>>,
     /// What happened since it was last read.
     tally: D::Tally,
+    /// Updates by optimisers of the caller's own.
+    own_updates: u64,
 }
 
 impl<D: Network> Classifier<D> {
@@ -203,7 +205,20 @@ impl<D: Network> Classifier<D> {
         let scale = Trained::new(&*device, "norm.scale", &ones)?;
         let offset = Trained::new(&*device, "norm.offset", &zeros)?;
         let (buffers, tally) = (None, device.tally()?);
-        Ok(Self { device, spec, injections, rectified, core, norm, scale, offset, head, buffers, tally })
+        Ok(Self {
+            device,
+            spec,
+            injections,
+            rectified,
+            core,
+            norm,
+            scale,
+            offset,
+            head,
+            buffers,
+            tally,
+            own_updates: 0,
+        })
     }
 
     /// Its shape.
@@ -222,6 +237,16 @@ impl<D: Network> Classifier<D> {
             CoreLayer::Equilibrium { layer, .. } => Some(layer),
             CoreLayer::Explicit { .. } | CoreLayer::Ode { .. } => None,
         }
+    }
+
+    /// How many injections the core has.
+    pub(crate) fn injection_count(&self) -> usize {
+        self.injections.len()
+    }
+
+    /// Whether the core gets the positive part of its injections.
+    pub(crate) fn rectifies_injection(&self) -> bool {
+        self.rectified
     }
 
     /// Numbers in one image.
