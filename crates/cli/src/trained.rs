@@ -10,11 +10,14 @@ use subdeq::train::{Images, ModelNote, RunFolder, TrainConfig, load_model};
 use crate::dataset;
 use crate::failure::Failure;
 
-/// The model of a run's folder.
+/// The model of a run's folder, or of its file alone.
 pub fn load<D: Network<Elem = f32>>(
     run: &Path,
     device: &Arc<D>,
 ) -> Result<(Classifier<D>, ModelNote), Failure> {
+    if run.is_file() {
+        return load_model(device, run).map_err(Failure::other);
+    }
     if !run.is_dir() {
         return Err(Failure::other(format!(
             "{} is not the folder of a run: `subdeq train` makes one and prints where it is",

@@ -6,6 +6,7 @@ mod degree;
 mod graph;
 mod killed;
 mod lying;
+mod model_file;
 mod report;
 mod reproduce;
 mod solve;
