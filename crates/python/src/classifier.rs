@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use subdeq::model::{Answer, ClassifierSpec, Core};
 use subdeq::train::{
-    ArrayShapes, Cosine, DataConfig, ModelNote, RunFolder, TrainConfig, certified_radii, effective_weights,
+    Cosine, DataConfig, ModelNote, RunFolder, TrainConfig, array_shapes, certified_radii, effective_weights,
     load_model, model_arrays, save_model,
 };
 use subdeq::{Adam, Cpu, Init, Layout, Stopping};
@@ -446,7 +446,8 @@ impl Classifier {
 
 /// The parameters that a file holds, with their shapes: everything but the optimiser's moments.
 fn stored(model: &Model) -> PyResult<Vec<(String, Vec<usize>, Vec<f32>)>> {
-    let mut shapes: ArrayShapes = model_arrays(&model.note.config.model).map_err(raise)?;
+    let spec = &model.note.config.model;
+    let mut shapes = array_shapes(&model_arrays(spec).map_err(raise)?, spec.pool.is_some());
     let mut kept = Vec::with_capacity(shapes.len());
     for (name, data) in model.model.state().map_err(raise)? {
         if let Some(at) = shapes.iter().position(|(given, _)| *given == name) {

@@ -4,7 +4,7 @@ use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::{EncoderShape, Graphs};
 
-use crate::train::{ArrayShapes, product};
+use crate::train::ArraySizes;
 use crate::{Error, Result};
 
 /// Names of a network's arrays in files.
@@ -81,16 +81,16 @@ impl EncoderWeights {
     }
 }
 
-/// Names and shapes of what [`EncoderWeights::to_file`] gives.
-pub(super) fn encoder_arrays(parts: &[&str], shape: EncoderShape) -> Result<ArrayShapes> {
+/// Names and lengths of what [`EncoderWeights::to_file`] gives.
+pub(super) fn encoder_arrays(parts: &[&str], shape: EncoderShape) -> Result<ArraySizes> {
     let EncoderShape { features, hidden, classes } = shape;
-    let shapes = [vec![features, hidden], vec![hidden], vec![hidden, classes], vec![classes]];
-    if shapes.iter().any(|shape| product(shape).is_none_or(|len| len == 0)) {
-        return Err(Error::invalid(format!(
-            "a network of {features} features, {hidden} units and {classes} classes"
-        )));
-    }
-    let named =
-        |part| ARRAYS.iter().zip(&shapes).map(move |(name, shape)| (format!("{part}.{name}"), shape.clone()));
+    let lens = || {
+        let product = |a: usize, b: usize| (a as u64).checked_mul(b as u64);
+        Some([product(features, hidden)?, hidden as u64, product(hidden, classes)?, classes as u64])
+    };
+    let lens = lens().filter(|lens| !lens.contains(&0)).ok_or_else(|| {
+        Error::invalid(format!("a network of {features} features, {hidden} units and {classes} classes"))
+    })?;
+    let named = |part| ARRAYS.iter().zip(lens).map(move |(name, len)| (format!("{part}.{name}"), len));
     Ok(parts.iter().flat_map(named).collect())
 }

@@ -154,8 +154,6 @@ pub struct Classifier<D: Network> {
     buffers: Option<Buffers<D>>,
     /// What happened since it was last read.
     tally: D::Tally,
-    /// Updates by optimisers of the caller's own.
-    own_updates: u64,
 }
 
 impl<D: Network> Classifier<D> {
@@ -205,20 +203,7 @@ impl<D: Network> Classifier<D> {
         let scale = Trained::new(&*device, "norm.scale", &ones)?;
         let offset = Trained::new(&*device, "norm.offset", &zeros)?;
         let (buffers, tally) = (None, device.tally()?);
-        Ok(Self {
-            device,
-            spec,
-            injections,
-            rectified,
-            core,
-            norm,
-            scale,
-            offset,
-            head,
-            buffers,
-            tally,
-            own_updates: 0,
-        })
+        Ok(Self { device, spec, injections, rectified, core, norm, scale, offset, head, buffers, tally })
     }
 
     /// Its shape.

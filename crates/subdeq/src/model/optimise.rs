@@ -2,8 +2,9 @@
 
 use subdeq_engine::Network;
 
-use super::Classifier;
-use crate::{Error, Parameter, Result};
+use super::state::GRADIENT;
+use super::{Classifier, STEP_PERIOD};
+use crate::{Error, Result};
 
 /// Numbers by the name of their parameter.
 type Named<T> = (String, Vec<T>);
@@ -14,7 +15,7 @@ impl<D: Network> Classifier<D> {
     /// # Errors
     /// A device that cannot be read.
     pub fn named_parameters(&self) -> Result<Vec<Named<D::Elem>>> {
-        self.read_all(|parameter| &parameter.value)
+        self.read_all("")
     }
 
     /// The gradient of the mean loss for each of them, from the last [`Classifier::gradients`].
@@ -22,7 +23,7 @@ impl<D: Network> Classifier<D> {
     /// # Errors
     /// A device that cannot be read.
     pub fn named_gradients(&self) -> Result<Vec<Named<D::Elem>>> {
-        self.read_all(|parameter| &parameter.gradient)
+        self.read_all(GRADIENT)
     }
 
     /// Changes every parameter by an optimiser of the caller's own, called with the name, the parameter to change and its
@@ -53,18 +54,16 @@ impl<D: Network> Classifier<D> {
     /// # Errors
     /// A device that cannot be read or written. What is not finite is found by the next pass.
     pub fn update_with(&mut self, mut optimiser: impl FnMut(&str, &mut [D::Elem], &[D::Elem])) -> Result<()> {
-        let device = self.device.clone();
-        let (mut value, mut gradient) = (Vec::new(), Vec::new());
-        for (name, parameter, _) in self.learned_mut() {
-            value.resize(parameter.len, D::Elem::default());
-            gradient.resize(parameter.len, D::Elem::default());
-            device.read(&parameter.value, 0, &mut value)?;
-            device.read(&parameter.gradient, 0, &mut gradient)?;
-            optimiser(&name, &mut value, &gradient);
-            device.write(&mut parameter.value, 0, &value)?;
+        let gradients = self.named_gradients()?;
+        let mut values = self.named_parameters()?;
+        for ((name, value), (_, gradient)) in values.iter_mut().zip(&gradients) {
+            optimiser(name, value, gradient);
         }
-        self.own_updates += 1;
-        self.core.updated(self.own_updates)
+        self.set_parameters(&values)?;
+        match self.equilibrium() {
+            Some(layer) if layer.changes().is_multiple_of(STEP_PERIOD) => layer.choose_step(),
+            _ => Ok(()),
+        }
     }
 
     /// Replaces parameters by name; those that are not named stay.
@@ -72,29 +71,41 @@ impl<D: Network> Classifier<D> {
     /// # Errors
     /// A name that is not one of [`Classifier::named_parameters`], or another length.
     pub fn set_parameters(&mut self, values: &[Named<D::Elem>]) -> Result<()> {
+        let names = self.parameter_names();
+        if let Some((name, _)) = values.iter().find(|(name, _)| !names.contains(name)) {
+            return Err(Error::invalid(format!("the model has no parameter `{name}`")));
+        }
         let device = self.device.clone();
-        let mut parameters = self.learned_mut();
-        for (name, value) in values {
-            let found = parameters.iter_mut().find(|(given, ..)| given == name);
-            let (_, parameter, _) =
-                found.ok_or_else(|| Error::invalid(format!("the model has no parameter `{name}`")))?;
-            if value.len() != parameter.len {
+        for (name, len, array) in self.arrays_mut() {
+            let Some((_, value)) = values.iter().find(|(given, _)| *given == name) else { continue };
+            if value.len() != len {
                 return Err(Error::invalid(format!(
-                    "the parameter `{name}` has {} numbers, {} were given",
-                    parameter.len,
+                    "the parameter `{name}` has {len} numbers, {} were given",
                     value.len()
                 )));
             }
-            device.write(&mut parameter.value, 0, value)?;
+            device.write(array, 0, value)?;
         }
         Ok(())
     }
 
-    fn read_all(&self, part: impl Fn(&Parameter<D::Array>) -> &D::Array) -> Result<Vec<Named<D::Elem>>> {
+    /// What has a gradient is a parameter.
+    fn parameter_names(&self) -> Vec<String> {
+        let names = self.arrays().into_iter().map(|(name, ..)| name);
+        names.filter_map(|name| name.strip_suffix(GRADIENT).map(str::to_owned)).collect()
+    }
+
+    /// For each parameter the array of its name with that ending.
+    fn read_all(&self, ending: &str) -> Result<Vec<Named<D::Elem>>> {
+        let arrays = self.arrays();
         let mut all = Vec::new();
-        for (name, parameter, _) in self.learned() {
-            let mut host = vec![D::Elem::default(); parameter.len];
-            self.device.read(part(parameter), 0, &mut host)?;
+        for name in self.parameter_names() {
+            let wanted = format!("{name}{ending}");
+            let found = arrays.iter().find(|(given, ..)| *given == wanted);
+            let (_, len, array) =
+                found.ok_or_else(|| Error::invalid(format!("the model has no array `{wanted}`")))?;
+            let mut host = vec![D::Elem::default(); *len];
+            self.device.read(array, 0, &mut host)?;
             all.push((name, host));
         }
         Ok(all)

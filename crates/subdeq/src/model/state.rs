@@ -3,17 +3,41 @@
 use subdeq_engine::Network;
 
 use super::Classifier;
-use super::affine::Affine;
 use super::core_layer::CoreLayer;
-use super::trained::{Moments, Trained};
+use super::trained::Moments;
 use crate::{Error, Parameter, Result};
 
 /// Name, length and place of an array.
-type Named<A> = (String, usize, A);
-/// A parameter by its name in files, with what Adam remembers of it.
-type Learned<'a, A> = (String, &'a Parameter<A>, &'a Moments<A>);
+pub(super) type Named<A> = (String, usize, A);
+
+/// Ends the name of a parameter's gradient, which is no part of the state.
+pub(super) const GRADIENT: &str = ".gradient";
+
+/// A parameter's arrays: its moments, its gradient, then itself.
+fn arrays<'a, A>(name: &str, parameter: &'a Parameter<A>, moments: &'a Moments<A>) -> [Named<&'a A>; 4] {
+    let len = parameter.len;
+    [
+        (format!("{name}.mean"), len, &moments.mean),
+        (format!("{name}.square"), len, &moments.square),
+        (format!("{name}{GRADIENT}"), len, &parameter.gradient),
+        (name.to_owned(), len, &parameter.value),
+    ]
+}
+
 /// The same, to change.
-type LearnedMut<'a, A> = (String, &'a mut Parameter<A>, &'a mut Moments<A>);
+fn arrays_mut<'a, A>(
+    name: &str,
+    parameter: &'a mut Parameter<A>,
+    moments: &'a mut Moments<A>,
+) -> [Named<&'a mut A>; 4] {
+    let len = parameter.len;
+    [
+        (format!("{name}.mean"), len, &mut moments.mean),
+        (format!("{name}.square"), len, &mut moments.square),
+        (format!("{name}{GRADIENT}"), len, &mut parameter.gradient),
+        (name.to_owned(), len, &mut parameter.value),
+    ]
+}
 
 impl<D: Network> Classifier<D> {
     /// Every number that training changes, by name: parameters, running statistics, optimiser moments.
@@ -26,7 +50,7 @@ impl<D: Network> Classifier<D> {
             self.device.read(array, 0, &mut host)?;
             Ok((name, host))
         };
-        self.arrays().into_iter().map(read).collect()
+        self.arrays().into_iter().filter(|(name, ..)| !name.ends_with(GRADIENT)).map(read).collect()
     }
 
     /// Puts back what [`Classifier::state`] gave.
@@ -36,6 +60,9 @@ impl<D: Network> Classifier<D> {
     pub fn set_state(&mut self, state: &[(String, Vec<D::Elem>)]) -> Result<()> {
         let device = self.device.clone();
         for (name, len, array) in self.arrays_mut() {
+            if name.ends_with(GRADIENT) {
+                continue;
+            }
             let (_, host) = state
                 .iter()
                 .find(|(given, _)| *given == name)
@@ -51,72 +78,41 @@ impl<D: Network> Classifier<D> {
         Ok(())
     }
 
-    /// A parameter's arrays: its moments, then itself; then the running statistics.
-    fn arrays(&self) -> Vec<Named<&D::Array>> {
-        let (hidden, mut all) = (self.spec.hidden, Vec::new());
-        for (name, parameter, moments) in self.learned() {
-            let len = parameter.len;
-            all.push((format!("{name}.mean"), len, &moments.mean));
-            all.push((format!("{name}.square"), len, &moments.square));
-            all.push((name, len, &parameter.value));
+    pub(super) fn arrays(&self) -> Vec<Named<&D::Array>> {
+        let hidden = self.spec.hidden;
+        let mut all = Vec::new();
+        for (parameter, moments) in self.core.own() {
+            all.extend(arrays(&format!("core.{}", parameter.name), parameter, moments));
+        }
+        let affines = self.injections.iter().chain([&self.head]).chain(self.core.affine());
+        for trained in affines.flat_map(|affine| affine.trained()).chain([&self.scale, &self.offset]) {
+            all.extend(arrays(&trained.parameter.name, &trained.parameter, &trained.moments));
         }
         all.push(("norm.running_mean".into(), hidden, &self.norm.running_mean));
         all.push(("norm.running_variance".into(), hidden, &self.norm.running_variance));
         all
     }
 
-    fn arrays_mut(&mut self) -> Vec<Named<&mut D::Array>> {
-        let (hidden, mut all) = (self.spec.hidden, Vec::new());
+    pub(super) fn arrays_mut(&mut self) -> Vec<Named<&mut D::Array>> {
+        let hidden = self.spec.hidden;
         let Self { core, injections, head, scale, offset, norm, .. } = self;
-        for (name, parameter, moments) in learned_mut(core, injections, head, [scale, offset]) {
-            let len = parameter.len;
-            all.push((format!("{name}.mean"), len, &mut moments.mean));
-            all.push((format!("{name}.square"), len, &mut moments.square));
-            all.push((name, len, &mut parameter.value));
+        let mut all = Vec::new();
+        let mut affines: Vec<_> = injections.iter_mut().chain([head]).collect();
+        match core {
+            CoreLayer::Explicit { affine, .. } => affines.push(affine),
+            other => {
+                for (parameter, moments) in other.own_mut() {
+                    let name = format!("core.{}", parameter.name);
+                    all.extend(arrays_mut(&name, parameter, moments));
+                }
+            }
+        }
+        for trained in affines.into_iter().flat_map(|affine| affine.trained_mut()).chain([scale, offset]) {
+            let name = trained.parameter.name.clone();
+            all.extend(arrays_mut(&name, &mut trained.parameter, &mut trained.moments));
         }
         all.push(("norm.running_mean".into(), hidden, &mut norm.running_mean));
         all.push(("norm.running_variance".into(), hidden, &mut norm.running_variance));
         all
     }
-
-    /// Every parameter that training changes.
-    pub(super) fn learned(&self) -> Vec<Learned<'_, D::Array>> {
-        let own = self.core.own().into_iter();
-        let own = own.map(|(parameter, moments)| (core_name(parameter), parameter, moments));
-        let affines = self.injections.iter().chain([&self.head]).chain(self.core.affine());
-        let others = affines.flat_map(|affine| affine.trained()).chain([&self.scale, &self.offset]);
-        let others = others.map(|t| (t.parameter.name.clone(), &t.parameter, &t.moments));
-        own.chain(others).collect()
-    }
-
-    /// The same, to change.
-    pub(super) fn learned_mut(&mut self) -> Vec<LearnedMut<'_, D::Array>> {
-        let Self { core, injections, head, scale, offset, .. } = self;
-        learned_mut(core, injections, head, [scale, offset])
-    }
-}
-
-fn learned_mut<'a, D: Network>(
-    core: &'a mut CoreLayer<D>,
-    injections: &'a mut [Affine<D::Array>],
-    head: &'a mut Affine<D::Array>,
-    norm: [&'a mut Trained<D::Array>; 2],
-) -> Vec<LearnedMut<'a, D::Array>> {
-    let mut all = Vec::new();
-    let mut affines: Vec<_> = injections.iter_mut().chain([head]).collect();
-    match core {
-        CoreLayer::Explicit { affine, .. } => affines.push(affine),
-        other => {
-            let own = other.own_mut().into_iter();
-            all.extend(own.map(|(parameter, moments)| (core_name(parameter), parameter, moments)));
-        }
-    }
-    let others = affines.into_iter().flat_map(|affine| affine.trained_mut()).chain(norm);
-    all.extend(others.map(|t| (t.parameter.name.clone(), &mut t.parameter, &mut t.moments)));
-    all
-}
-
-/// The core's own parameters carry the names that they have within their layer.
-fn core_name<A>(parameter: &Parameter<A>) -> String {
-    format!("core.{}", parameter.name)
 }

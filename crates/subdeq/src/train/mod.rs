@@ -13,6 +13,7 @@
 //! One process trains in a folder at a time ([`RunFolder::claim`]); what is read from files is compared with what their
 //! configuration implies ([`check_arrays`]) before anything is made of it.
 
+mod array_shapes;
 mod atomic_file;
 mod checkpoint;
 mod config;
@@ -28,6 +29,7 @@ mod sizes;
 mod stored_arrays;
 mod trainer;
 
+pub use array_shapes::{ArrayShapes, array_shapes};
 pub use atomic_file::replace as replace_file;
 pub use checkpoint::{Checkpoint, TensorFile};
 pub use config::{DataConfig, TrainConfig};
@@ -40,7 +42,6 @@ pub use run::{EVALUATION, Parts, RunOptions, train_run};
 pub use run_folder::{Claim, RunFolder};
 pub use schedule::Cosine;
 pub(crate) use sizes::check_steps;
-pub(crate) use sizes::product;
-pub use sizes::{ArrayShapes, check_arrays, check_model, fits_memory, model_arrays, state_arrays};
+pub use sizes::{ArraySizes, check_arrays, check_model, fits_memory, model_arrays, state_arrays};
 pub use subdeq_engine::{Images, Order};
 pub use trainer::{EpochMetrics, Progress, Running, Selected, Trainer, Watch, evaluate, restore};

@@ -8,13 +8,12 @@ use rand_chacha::ChaCha8Rng;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use subdeq_engine::{Map, Network, Operator};
-use subdeq_map::Form;
 
 use super::checkpoint::{NOTE, note_in, note_text, with_shapes};
 use super::model_description::description;
 use super::stored_arrays::{ArrayToStore, StoredArray, read_arrays, read_texts, write_arrays};
 use super::trainer::selected;
-use super::{ArrayShapes, TrainConfig, check_arrays, model_arrays, restore};
+use super::{ArrayShapes, ArraySizes, TrainConfig, array_shapes, check_arrays, model_arrays, restore};
 use crate::model::Classifier;
 use crate::{Certificate, Equilibrium, Error, Result};
 
@@ -65,10 +64,10 @@ pub(super) fn weight_shapes(map: &Map) -> ArrayShapes {
         Operator::Dense { n } => vec![n, n],
         Operator::Conv { channels, kernel, .. } => vec![channels, channels, kernel, kernel],
     };
-    let names: &[&str] = match map.equation().form() {
-        Form::Single => &["W"],
-        Form::Gains => &["W_plus", "W_minus", "P", "N"],
-        _ => &["W_plus", "W_minus"],
+    let names: &[&str] = match map.weight_count() {
+        1 => &["W"],
+        2 => &["W_plus", "W_minus"],
+        _ => &["W_plus", "W_minus", "P", "N"],
     };
     let shape = |k| if map.weight_len(k) == units * units { vec![units, units] } else { full.clone() };
     names.iter().enumerate().map(|(k, &name)| (name.to_owned(), shape(k))).collect()
@@ -83,7 +82,7 @@ pub fn save_model<D: Network<Elem = f32>>(
     model: &mut Classifier<D>,
     note: &ModelNote,
 ) -> Result<()> {
-    let shapes = model_arrays(model.spec())?;
+    let shapes = array_shapes(&model_arrays(model.spec())?, model.spec().pool.is_some());
     let parameters = selected(model.state()?);
     let mut texts = description(model, note);
     texts.insert(NOTE.to_owned(), note_text(path, note)?);
@@ -122,7 +121,9 @@ pub fn load_model<D: Network<Elem = f32>>(
     note.config.check().map_err(fault)?;
     let (weights, parameters): (Vec<_>, Vec<_>) =
         arrays.into_iter().partition(|array| array.name.starts_with(EQUATION));
-    let parameters = shaped(&model_arrays(&note.config.model).map_err(fault)?, parameters).map_err(fault)?;
+    let sizes = model_arrays(&note.config.model).map_err(fault)?;
+    let shapes = array_shapes(&sizes, note.config.model.pool.is_some());
+    let parameters = shaped(&sizes, &shapes, parameters).map_err(fault)?;
     let mut model = build(device, &note.config, &parameters).map_err(fault)?;
     check_weights(&mut model, weights).map_err(fault)?;
     if let Some(layer) = model.equilibrium() {
@@ -139,9 +140,13 @@ pub fn load_model<D: Network<Elem = f32>>(
 }
 
 /// The arrays that are expected, of their shapes or flat, as older programs wrote them.
-fn shaped(expected: &[(String, Vec<usize>)], found: Vec<StoredArray>) -> Result<Vec<(String, Vec<f32>)>> {
+fn shaped(
+    sizes: &ArraySizes,
+    shapes: &ArrayShapes,
+    found: Vec<StoredArray>,
+) -> Result<Vec<(String, Vec<f32>)>> {
     for StoredArray { name, shape, data } in &found {
-        let expected = expected.iter().find(|(given, _)| given == name);
+        let expected = shapes.iter().find(|(given, _)| given == name);
         if let Some((_, expected)) = expected
             && shape != expected
             && *shape != [data.len()]
@@ -152,7 +157,7 @@ fn shaped(expected: &[(String, Vec<usize>)], found: Vec<StoredArray>) -> Result<
         }
     }
     let flat: Vec<(String, Vec<f32>)> = found.into_iter().map(|array| (array.name, array.data)).collect();
-    check_arrays(expected, &flat)?;
+    check_arrays(sizes, &flat)?;
     Ok(flat)
 }
 
@@ -166,10 +171,11 @@ fn check_weights<D: Network<Elem = f32>>(model: &mut Classifier<D>, found: Vec<S
         Some(layer) => effective_weights(layer)?,
         None => Vec::new(),
     };
-    let expected: ArrayShapes =
-        made.iter().map(|(name, shape, _)| (format!("{EQUATION}{name}"), shape.clone())).collect();
-    let found = shaped(&expected, found)?;
-    for ((name, _), (_, _, made)) in expected.iter().zip(&made) {
+    let named = |name: &str| format!("{EQUATION}{name}");
+    let sizes = made.iter().map(|(name, _, data)| (named(name), data.len() as u64)).collect();
+    let shapes: ArrayShapes = made.iter().map(|(name, shape, _)| (named(name), shape.clone())).collect();
+    let found = shaped(&sizes, &shapes, found)?;
+    for ((name, _), (_, _, made)) in shapes.iter().zip(&made) {
         let Some((_, stored)) = found.iter().find(|(given, _)| given == name) else { continue };
         let largest = made.iter().fold(0.0f32, |m, w| m.max(w.abs()));
         if stored.iter().zip(made).any(|(stored, made)| (stored - made).abs() > ROUNDING * largest) {

@@ -1,7 +1,8 @@
-//! What a configuration asks for, before anything of it is made: the arrays of its model, by name and shape, and memory.
+//! What a configuration asks for, before anything of it is made: the arrays of its model, by name and length, and memory.
 
 use subdeq_engine::cpu::installed_memory;
 
+use crate::map::Architecture;
 use crate::model::{ClassifierSpec, Core};
 use crate::{Adjoint, Error, Layout, Parametrisation, Result, Solver, Stopping};
 
@@ -20,17 +21,17 @@ pub(crate) const MAX_STEPS: usize = 1_000_000;
 /// What is believed to be there where the system does not say: it then ends what asks for more.
 const UNKNOWN_MEMORY: u64 = 1 << 40;
 
-/// Arrays by name and shape, none of more numbers than can be counted.
-pub type ArrayShapes = Vec<(String, Vec<usize>)>;
+/// Arrays by name and length.
+pub type ArraySizes = Vec<(String, u64)>;
 
 /// The arrays that decide the answers of a model of this shape, as they stand in its `model.safetensors`.
 ///
 /// # Errors
 /// Sizes that cannot be counted.
-pub fn model_arrays(spec: &ClassifierSpec) -> Result<ArrayShapes> {
+pub fn model_arrays(spec: &ClassifierSpec) -> Result<ArraySizes> {
     let mut arrays = parameters(spec).ok_or_else(|| uncountable(spec))?;
-    let statistics = ["norm.running_mean", "norm.running_variance"];
-    arrays.extend(statistics.map(|name| (name.to_owned(), vec![spec.hidden])));
+    let hidden = spec.hidden as u64;
+    arrays.extend(["norm.running_mean", "norm.running_variance"].map(|name| (name.to_owned(), hidden)));
     Ok(arrays)
 }
 
@@ -38,11 +39,11 @@ pub fn model_arrays(spec: &ClassifierSpec) -> Result<ArrayShapes> {
 ///
 /// # Errors
 /// Sizes that cannot be counted.
-pub fn state_arrays(spec: &ClassifierSpec) -> Result<ArrayShapes> {
+pub fn state_arrays(spec: &ClassifierSpec) -> Result<ArraySizes> {
     let parameters = parameters(spec).ok_or_else(|| uncountable(spec))?;
-    let moments = parameters.into_iter().flat_map(|(name, shape)| {
-        ["mean", "square"].map(|moment| (format!("{name}.{moment}"), shape.clone()))
-    });
+    let moments = parameters
+        .into_iter()
+        .flat_map(|(name, len)| ["mean", "square"].map(|moment| (format!("{name}.{moment}"), len)));
     let mut arrays = model_arrays(spec)?;
     arrays.extend(moments);
     Ok(arrays)
@@ -52,16 +53,15 @@ pub fn state_arrays(spec: &ClassifierSpec) -> Result<ArrayShapes> {
 ///
 /// # Errors
 /// The first of them.
-pub fn check_arrays(expected: &[(String, Vec<usize>)], found: &[(String, Vec<f32>)]) -> Result<()> {
-    for (name, shape) in expected {
+pub fn check_arrays(expected: &[(String, u64)], found: &[(String, Vec<f32>)]) -> Result<()> {
+    for (name, len) in expected {
         let Some((_, numbers)) = found.iter().find(|(given, _)| given == name) else {
             return Err(Error::invalid(format!("the array `{name}` is missing")));
         };
-        if product(shape) != Some(numbers.len() as u64) {
+        if numbers.len() as u64 != *len {
             return Err(Error::invalid(format!(
-                "the array `{name}` holds {} numbers, its configuration says {}",
-                numbers.len(),
-                product(shape).unwrap_or(u64::MAX)
+                "the array `{name}` holds {} numbers, its configuration says {len}",
+                numbers.len()
             )));
         }
     }
@@ -172,10 +172,10 @@ pub fn fits_memory(bytes: Option<u64>, what: &str) -> Result<()> {
 /// Bytes that a training with such batches holds at the very least.
 fn memory(spec: &ClassifierSpec, batch: u64) -> Option<u64> {
     let mut numbers = 0u64;
-    for (name, shape) in parameters(spec)? {
+    for (name, len) in parameters(spec)? {
         // Value, gradient and two moments; a layer keeps copies.
         let copies = if name.starts_with("core.") { 4 + LAYER_COPIES } else { 4 };
-        numbers = numbers.checked_add(product(&shape)?.checked_mul(copies)?)?;
+        numbers = numbers.checked_add(len.checked_mul(copies)?)?;
     }
     let state = state_len(spec)?;
     let (mut states, mut kept) = (STATES, 0);
@@ -199,8 +199,7 @@ fn uncountable(spec: &ClassifierSpec) -> Error {
     ))
 }
 
-/// Numbers in an array of that shape, if they can be counted.
-pub(crate) fn product(sizes: &[usize]) -> Option<u64> {
+fn product(sizes: &[usize]) -> Option<u64> {
     sizes.iter().try_fold(1u64, |n, &size| n.checked_mul(size as u64))
 }
 
@@ -222,50 +221,50 @@ fn features(spec: &ClassifierSpec) -> Option<u64> {
     }
 }
 
-/// Every parameter of a model by name and shape; `None` if its numbers cannot be counted.
-fn parameters(spec: &ClassifierSpec) -> Option<ArrayShapes> {
-    let ClassifierSpec { height, width, channels, hidden, classes, .. } = *spec;
-    // Between units: a number, or the taps of a kernel.
-    let taps: &[usize] = if spec.pool.is_some() { &[3, 3] } else { &[] };
-    let between = |inputs: usize| [&[hidden, inputs], taps].concat();
-    let mut arrays = ArrayShapes::new();
-    let mut add = |name: &str, shape: Vec<usize>| arrays.push((name.to_owned(), shape));
+/// Every parameter of a model by name and length; `None` if the lengths cannot be counted.
+fn parameters(spec: &ClassifierSpec) -> Option<ArraySizes> {
+    let taps = if spec.pool.is_some() { 9 } else { 1 };
+    let square = product(&[spec.hidden, spec.hidden, taps])?;
+    let hidden = spec.hidden as u64;
+    let mut arrays = ArraySizes::new();
     let mut injections = 1;
     match &spec.core {
         Core::Equilibrium { architecture, .. } => {
             let layout = if spec.pool.is_some() { Layout::Conv } else { Layout::Dense };
             injections = architecture.equation(layout).form().injection_count();
-            match architecture.parametrisation() {
-                Parametrisation::SplitGains => {
-                    add("core.gain", vec![hidden, hidden]);
-                    add("core.weight", between(hidden));
-                }
-                Parametrisation::MonotoneProduct { .. } => {
-                    add("core.a", between(hidden));
-                    add("core.b", between(hidden));
-                }
-                _ => add("core.weight", between(hidden)),
-            }
+            arrays.extend(free(architecture, square, product(&[spec.hidden, spec.hidden])?));
         }
         Core::ExplicitTanh => {
-            add("core.weight", between(hidden));
-            add("core.bias", vec![hidden]);
+            arrays.push(("core.weight".to_owned(), square));
+            arrays.push(("core.bias".to_owned(), hidden));
         }
-        Core::NeuralOde { .. } => add("core.weight", between(hidden)),
+        Core::NeuralOde { .. } => arrays.push(("core.weight".to_owned(), square)),
     }
     let inputs = match spec.pool {
-        None => usize::try_from(product(&[channels, height, width])?).ok()?,
-        Some(_) => channels,
+        None => product(&[spec.height, spec.width, spec.channels])?,
+        Some(_) => product(&[spec.channels, taps])?,
     };
+    let injection = inputs.checked_mul(hidden)?;
     for k in 0..injections {
-        add(&format!("injection{k}.weight"), between(inputs));
-        add(&format!("injection{k}.bias"), vec![hidden]);
+        arrays.push((format!("injection{k}.weight"), injection));
+        arrays.push((format!("injection{k}.bias"), hidden));
     }
-    add("head.weight", vec![classes, usize::try_from(features(spec)?).ok()?]);
-    add("head.bias", vec![classes]);
-    add("norm.scale", vec![hidden]);
-    add("norm.offset", vec![hidden]);
-    arrays.iter().all(|(_, shape)| product(shape).is_some()).then_some(arrays)
+    arrays.push(("head.weight".to_owned(), features(spec)?.checked_mul(spec.classes as u64)?));
+    arrays.push(("head.bias".to_owned(), spec.classes as u64));
+    arrays.extend(["norm.scale", "norm.offset"].map(|name| (name.to_owned(), hidden)));
+    Some(arrays)
+}
+
+/// The free parameters of a layer.
+fn free(architecture: &Architecture, square: u64, pairs: u64) -> ArraySizes {
+    let of_core = |arrays: &[(&str, u64)]| {
+        arrays.iter().map(|&(name, len)| (format!("core.{name}"), len)).collect::<ArraySizes>()
+    };
+    match architecture.parametrisation() {
+        Parametrisation::SplitGains => of_core(&[("gain", pairs), ("weight", square)]),
+        Parametrisation::MonotoneProduct { .. } => of_core(&[("a", square), ("b", square)]),
+        _ => of_core(&[("weight", square)]),
+    }
 }
 
 #[cfg(test)]
@@ -306,7 +305,7 @@ mod tests {
 
     #[test]
     fn arrays_that_do_not_belong_are_named() {
-        let expected = [("a".to_owned(), vec![2]), ("b".to_owned(), vec![1])];
+        let expected = [("a".to_owned(), 2), ("b".to_owned(), 1)];
         let said = |found: &[(&str, usize)]| {
             let found: Vec<_> = found.iter().map(|&(name, len)| (name.to_owned(), vec![0.0; len])).collect();
             check_arrays(&expected, &found).err().map_or(String::new(), |why| why.to_string())
