@@ -9,11 +9,14 @@ trap 'rm -rf "$folder"' EXIT
 models=(monotone monotone-product monotone-tied monotone-tanh mondeq-relu mondeq-tanh split-sign row-signed excitatory divisive rational
     power-ratio gains subdeq-tanh subdeq-normalized-tanh subdeq-abs-normalized-tanh subdeq-normalized-power-tanh
     subdeq-power-tanh node-relu node-tanh explicit-tanh)
-tensors() { # the arrays alone: the note beside them holds times
+tensors() { # the free parameters alone: the texts beside them hold times, and `equation.*` are made of them
     python3 - "$1" <<'PY'
-import hashlib, struct, sys
+import hashlib, json, struct, sys
 data = open(sys.argv[1], "rb").read()
-print(hashlib.sha256(data[8 + struct.unpack("<Q", data[:8])[0]:]).hexdigest()[:16])
+begin = 8 + struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:begin])
+places = sorted(entry["data_offsets"] for name, entry in header.items() if not name.startswith(("__", "equation.")))
+print(hashlib.sha256(b"".join(data[begin + a : begin + b] for a, b in places)).hexdigest()[:16])
 PY
 }
 for arch in dense conv; do

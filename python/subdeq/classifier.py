@@ -80,28 +80,18 @@ class TrainedClassifier:
         self._model.save(os.fspath(path))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays of its ``model.safetensors`` with their shapes; docs/model-file.md says what each is."""
-        return {name: data.reshape(array_shape(self._config["model"], name, data.size)) for name, data in self._model.arrays()}
+        """The parameters of its ``model.safetensors``; docs/model-file.md says what each is."""
+        return dict(self._model.arrays())
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """What its equation multiplies with, made of the parameters: ``W``, or ``W_plus`` and ``W_minus``, or also ``P`` and
+        ``N``; nothing for models without a fixed point."""
+        return dict(self._model.weights())
 
     def with_arrays(self, arrays: dict[str, Any]) -> "TrainedClassifier":
         """The same model with other numbers in its arrays (trained further elsewhere, for example); certified anew."""
         flat = [(name, np.ascontiguousarray(data, dtype=np.float32).reshape(-1)) for name, data in arrays.items()]
         return TrainedClassifier(self._model.with_arrays(sorted(flat)))
-
-
-def array_shape(model: dict, name: str, size: int) -> tuple[int, ...]:
-    """The shape of an array of a ``model.safetensors``, which holds them flat."""
-    hidden, classes = model["hidden"], model["classes"]
-    if name == "head.weight":
-        return classes, size // classes
-    if not name.endswith("weight") and not name.startswith("core."):
-        return (size,)
-    if name.startswith("core.") and (name.endswith("bias") or (name == "core.b" and size == 1)):
-        return (size,)
-    columns = size // hidden
-    if model["pool"] is None or size == hidden * hidden:
-        return hidden, columns
-    return hidden, columns // 9, 3, 3
 
 
 def load(path: str | os.PathLike) -> TrainedClassifier:

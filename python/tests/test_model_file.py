@@ -1,61 +1,65 @@
-"""A run's file, read without this software: docs/model-file.md says how, and this is its example."""
+"""A run's file, read without this software: by the program that docs/model-file.md prints."""
 
 import json
-import struct
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import subdeq
 
-
-def read_safetensors(path):
-    """The arrays and the note of a ``model.safetensors``."""
-    raw = path.read_bytes()
-    (length,) = struct.unpack("<Q", raw[:8])
-    header = json.loads(raw[8 : 8 + length])
-    note = json.loads(header.pop("__metadata__")["subdeq"])
-    arrays = {}
-    for name, entry in header.items():
-        begin, end = entry["data_offsets"]
-        arrays[name] = np.frombuffer(raw[8 + length + begin : 8 + length + end], "<f4")
-    return arrays, note
+PAGE = Path(__file__).parents[2] / "docs" / "model-file.md"
+DENSE = ["monotone", "monotone-product", "mondeq-tanh", "split-sign", "row-signed", "divisive", "rational", "power-ratio", "gains"]
+DENSE += ["subdeq-tanh", "subdeq-normalized-tanh", "subdeq-abs-normalized-tanh", "subdeq-normalized-power-tanh"]
+CONV = ["monotone", "mondeq-relu", "monotone-tanh", "split-sign", "power-ratio", "gains", "subdeq-normalized-tanh"]
 
 
-def logits(path, X):
-    """The forward pass of a dense ``monotone`` or ``split-sign`` classifier, in numpy."""
-    arrays, note = read_safetensors(path)
-    model, data = note["config"]["model"], note["config"]["data"]
-    hidden, classes = model["hidden"], model["classes"]
-    standardised = (X / data["white"] - data["mean"][0]) / data["deviation"][0]
-    y = standardised @ arrays["injection0.weight"].reshape(hidden, -1).T + arrays["injection0.bias"]
-    V = arrays["core.weight"].reshape(hidden, hidden).astype(float)
-    architecture = model["core"]["architecture"]
-    if architecture["name"] == "monotone":
-        margin = architecture["parametrisation"]["margin"]
-        largest = np.linalg.eigvalsh((V + V.T) / 2)[-1]
-        W = V - max(0, largest - (1 - margin)) * np.eye(hidden)
-        step = lambda z: np.maximum(z @ W.T + y, 0)
-        damping = 0.05
-    else:
-        y = np.maximum(y, 0)
-        softsign = lambda u: u / (1 + np.abs(u))
-        step = lambda z: softsign(z @ np.maximum(V, 0).T) - softsign(z @ np.maximum(-V, 0).T) + y + architecture["shift"]
-        damping = 1.0
-    z = np.ones((len(X), hidden))
-    for _ in range(3000):
-        z = (1 - damping) * z + damping * step(z)
-    normalised = (z - arrays["norm.running_mean"]) / np.sqrt(arrays["norm.running_variance"] + 1e-5)
-    normalised = normalised * arrays["norm.scale"] + arrays["norm.offset"]
-    return normalised @ arrays["head.weight"].reshape(classes, -1).T + arrays["head.bias"]
+def printed_program():
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    names = {}
+    exec(compile(program, str(PAGE), "exec"), names)
+    return names
 
 
-@pytest.mark.parametrize("name", ["monotone", "split-sign"])
-def test_a_forward_pass_in_numpy(name, tmp_path):
+def trained(name, shape, **keywords):
     rng = np.random.default_rng(0)
-    X = rng.uniform(0, 3, size=(80, 6))
-    y = X[:, 0] > X[:, 1]
-    model = subdeq.Classifier(model=name, hidden=12, epochs=5, batch_size=20, learning_rate=0.01, tol=1e-6).fit(X, y)
+    X = rng.uniform(0, 3, size=(40, *shape))
+    y = np.where(X.reshape(40, -1)[:, 0] > X.reshape(40, -1)[:, 1], "larger", "smaller")
+    options = dict(hidden=5, epochs=2, batch_size=20, learning_rate=0.01, tol=1e-6, max_iter=2000)
+    return subdeq.Classifier(model=name, **{**options, **keywords}).fit(X, y), X
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_a_dense_forward_pass_in_numpy(name, tmp_path):
+    model, X = trained(name, (6,))
+    model.save(tmp_path / "model.safetensors")
+    page = printed_program()
+    found = page["logits"](tmp_path / "model.safetensors", X.reshape(-1, 1, 1, 6))
+    assert np.abs(found - model.decision_function(X)).max() < 1e-3
+
+
+@pytest.mark.parametrize("name", CONV)
+def test_a_convolutional_forward_pass_in_numpy(name, tmp_path):
+    model, X = trained(name, (2, 5, 6), pool=2)
+    model.save(tmp_path / "model.safetensors")
+    page = printed_program()
+    found = page["logits"](tmp_path / "model.safetensors", X)
+    assert np.abs(found - model.decision_function(X)).max() < 1e-3
+
+
+def test_the_texts_of_a_file(tmp_path):
+    model, _ = trained("mondeq-relu", (2, 5, 6), pool=2)
     path = tmp_path / "model.safetensors"
     model.save(path)
-    assert np.abs(logits(path, X) - model.decision_function(X)).max() < 1e-3
+    arrays, texts = printed_program()["read"](path)
+    assert json.loads(texts["classes"]) == ["larger", "smaller"]
+    assert texts["equation"] == "z = relu(W z + y)" and texts["layout"] == "conv"
+    assert "PROVEN" in texts["certificate"].upper()
+    shapes = {name: array.shape for name, array in arrays.items()}
+    assert shapes["equation.W"] == (5, 5, 5, 5) and shapes["core.a"] == (5, 5, 3, 3)
+    assert shapes["injection0.weight"] == (5, 2, 3, 3) and shapes["head.weight"] == (2, 5 * 2 * 3)
+    loaded = subdeq.load(path)
+    assert {f"equation.{name}" for name in loaded.weights()} | set(loaded.arrays()) == set(arrays)
+    assert all(np.array_equal(arrays[name], array) for name, array in loaded.arrays().items())
+    assert all(np.array_equal(arrays[f"equation.{name}"], array) for name, array in loaded.weights().items())

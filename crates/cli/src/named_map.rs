@@ -27,6 +27,12 @@ pub struct MapOptions {
 }
 
 impl MapOptions {
+    /// Whether anything is to be replaced.
+    pub fn any(&self) -> bool {
+        let Self { activation, shift, power, norm } = self;
+        activation.is_some() || shift.is_some() || power.is_some() || norm.is_some()
+    }
+
     /// The map of that name with the options applied.
     pub fn map(&self, name: &str, teleport: Option<f64>, layout: Layout) -> Result<Map, Failure> {
         let overrides = Overrides {

@@ -28,19 +28,14 @@ pub struct Image {
 }
 
 impl Image {
-    /// As the model reads it: standardised, pixel after pixel for a convolution.
+    /// As a model takes it: standardised.
     pub fn standardised(&self, data: &DataConfig, model: &ClassifierSpec) -> Vec<f32> {
         let plane = model.height * model.width;
-        let number = |channel: usize, pixel: usize| {
-            let value = self.values[channel * plane + pixel];
+        let number = |(at, value): (usize, &f64)| {
+            let channel = at / plane;
             ((value - data.mean[channel]) / data.deviation[channel]) as f32
         };
-        let channels = model.channels;
-        let at = |i: usize| match model.pool {
-            None => number(i / plane, i % plane),
-            Some(_) => number(i % channels, i / channels),
-        };
-        (0..channels * plane).map(at).collect()
+        self.values.iter().enumerate().map(number).collect()
     }
 }
 

@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use numpy::{PyArray1, PyArray2, PyReadonlyArrayDyn};
+use numpy::{PyArray1, PyArray2, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use subdeq::model::{Answer, ClassifierSpec, Core};
-use subdeq::subdeq_engine::network::Adam;
 use subdeq::train::{
-    Cosine, DataConfig, ModelNote, Order, Recipe, RunFolder, TensorFile, TrainConfig, certified_radii, load_model,
+    Cosine, DataConfig, ModelNote, Recipe, RunFolder, TrainConfig, array_shapes, certified_radii,
+    effective_weights, load_model, model_arrays, save_model,
 };
-use subdeq::{Cpu, Init, Layout, Stopping};
+use subdeq::{Adam, Cpu, Init, Layout, Stopping};
 
 use crate::arrays::read;
 use crate::certificate::{Certificate, of_model};
@@ -36,7 +36,7 @@ struct Model {
     note: ModelNote,
 }
 
-/// The samples of a training or of a question, each as the model's note says: channels x height x width, numbers of `white`.
+/// The samples of a training or of a question, each channels x height x width.
 struct Samples {
     x: Vec<f32>,
     len: usize,
@@ -52,8 +52,8 @@ impl Samples {
     }
 }
 
-/// Numbers as the model reads them: standardised, in its order.
-fn standardised(config: &TrainConfig, order: Order, x: &[f32]) -> PyResult<Samples> {
+/// Numbers as the model reads them: standardised.
+fn standardised(config: &TrainConfig, x: &[f32]) -> PyResult<Samples> {
     let ClassifierSpec { channels, height, width, .. } = config.model;
     let (pixels, len) = (height * width, channels * height * width);
     if !x.len().is_multiple_of(len) {
@@ -63,18 +63,11 @@ fn standardised(config: &TrainConfig, order: Order, x: &[f32]) -> PyResult<Sampl
         )));
     }
     let DataConfig { mean, deviation, white, .. } = &config.data;
-    let standard = |channel: usize, x: f32| {
+    let standard = |(at, &x): (usize, &f32)| {
+        let channel = at / pixels % channels;
         ((f64::from(x) / f64::from(*white) - mean[channel]) / deviation[channel]) as f32
     };
-    let mut out = vec![0.0; x.len()];
-    for (out, x) in out.chunks_exact_mut(len).zip(x.chunks_exact(len)) {
-        for (i, &x) in x.iter().enumerate() {
-            let (channel, pixel) = (i / pixels, i % pixels);
-            let at = if order == Order::ChannelsFirst { i } else { pixel * channels + channel };
-            out[at] = standard(channel, x);
-        }
-    }
-    Ok(Samples { x: out, len })
+    Ok(Samples { x: x.iter().enumerate().map(standard).collect(), len })
 }
 
 /// Mean and standard deviation of each channel.
@@ -261,7 +254,7 @@ impl Classifier {
     ) -> PyResult<Vec<R>> {
         let mut guard = self.open()?;
         let model = &mut *guard;
-        let samples = standardised(&model.note.config, model.model.order(), x)?;
+        let samples = standardised(&model.note.config, x)?;
         let mut answers = Vec::with_capacity(samples.count());
         for batch in samples.x.chunks(BATCH * samples.len) {
             answers.extend(question(model, batch)?);
@@ -312,8 +305,7 @@ impl Classifier {
         }
         py.detach(|| {
             let config = options.config(shape, x)?;
-            let order = if options.pool.is_some() { Order::ChannelsLast } else { Order::ChannelsFirst };
-            let samples = standardised(&config, order, x)?;
+            let samples = standardised(&config, x)?;
             let watch = |epoch: Epoch| {
                 Python::attach(|py| {
                     py.check_signals()?;
@@ -351,9 +343,9 @@ impl Classifier {
     /// Writes a `model.safetensors`, which `load` and the program `subdeq` read.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         py.detach(|| {
-            let model = self.open()?;
-            let tensors = stored(&model)?;
-            TensorFile { note: model.note.clone(), tensors }.write(&path).map_err(raise)
+            let mut guard = self.open()?;
+            let Model { model, note } = &mut *guard;
+            save_model(&path, model, note).map_err(raise)
         })
     }
 
@@ -409,10 +401,19 @@ impl Classifier {
         serde_json::to_string(&self.open()?.note.config).map_err(refuse)
     }
 
-    /// The arrays of a `model.safetensors`, flat, by name.
-    fn arrays<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyArray1<f32>>)>> {
+    /// The parameters of a `model.safetensors` by name, with their shapes.
+    fn arrays<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyArrayDyn<f32>>)>> {
         let stored = stored(&*self.open()?)?;
-        Ok(stored.into_iter().map(|(name, data)| (name, PyArray1::from_vec(py, data))).collect())
+        stored.into_iter().map(|(name, shape, data)| Ok((name, shaped(py, data, &shape)?))).collect()
+    }
+
+    /// The weights that its equation has, as they are named there; none for models without a fixed point.
+    fn weights<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyArrayDyn<f32>>)>> {
+        let made = match self.open()?.model.equilibrium() {
+            Some(layer) => effective_weights(layer).map_err(raise)?,
+            None => Vec::new(),
+        };
+        made.into_iter().map(|(name, shape, data)| Ok((name, shaped(py, data, &shape)?))).collect()
     }
 
     /// The same model with other arrays, in the order and of the lengths of `arrays`.
@@ -428,7 +429,7 @@ impl Classifier {
         let config = self.open()?.note.config.clone();
         py.detach(|| {
             subdeq::train::check_arrays(
-                &subdeq::train::model_arrays(&config.model).map_err(raise)?,
+                &model_arrays(&config.model).map_err(raise)?,
                 &tensors,
             )
             .map_err(raise)?;
@@ -446,9 +447,19 @@ impl Classifier {
     }
 }
 
-/// The arrays that a file holds: everything but the optimiser's moments.
-fn stored(model: &Model) -> PyResult<Vec<(String, Vec<f32>)>> {
-    let names = subdeq::train::model_arrays(&model.note.config.model).map_err(raise)?;
-    let kept = |(name, _): &(String, Vec<f32>)| names.iter().any(|(kept, _)| kept == name);
-    Ok(model.model.state().map_err(raise)?.into_iter().filter(kept).collect())
+/// The parameters that a file holds, with their shapes: everything but the optimiser's moments.
+fn stored(model: &Model) -> PyResult<Vec<(String, Vec<usize>, Vec<f32>)>> {
+    let spec = &model.note.config.model;
+    let mut shapes = array_shapes(&model_arrays(spec).map_err(raise)?, spec.pool.is_some());
+    let mut kept = Vec::with_capacity(shapes.len());
+    for (name, data) in model.model.state().map_err(raise)? {
+        if let Some(at) = shapes.iter().position(|(given, _)| *given == name) {
+            kept.push((name, shapes.swap_remove(at).1, data));
+        }
+    }
+    Ok(kept)
+}
+
+fn shaped<'py>(py: Python<'py>, data: Vec<f32>, shape: &[usize]) -> PyResult<Bound<'py, PyArrayDyn<f32>>> {
+    PyArray1::from_vec(py, data).reshape(shape).map_err(refuse)
 }

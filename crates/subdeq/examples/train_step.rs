@@ -7,8 +7,7 @@ use std::time::Instant;
 use rand::{Rng, SeedableRng};
 use subdeq::map::Architecture;
 use subdeq::model::{Classifier, ClassifierSpec, Core};
-use subdeq::{Adjoint, Cpu, Init, Layout, PeacemanRachford, Solver, Stopping};
-use subdeq_engine::network::Adam;
+use subdeq::{Adam, Adjoint, Cpu, Init, Layout, PeacemanRachford, Solver, Stopping};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

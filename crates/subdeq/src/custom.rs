@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use subdeq_engine::{Cpu, CustomMap as EngineMap, CustomMaps, Measure, Outcome, Real, SampleReport, Start};
+use subdeq_engine::{Cpu, CustomMap as EngineMap, CustomMaps, Measure, Real, SampleReport, Start};
 use subdeq_theory::certificate::{Evidence, Metric, States, Theorem, Verdict};
 
 use crate::solution::require_converged;
@@ -22,6 +22,14 @@ pub trait CustomMap<T>: Sync {
     fn vjp_state(&self, z: &[T], y: &[T], g: &[T], gz: &mut [T]);
     /// `gy = (dF/dy)' g` at `(z, y)`.
     fn vjp_injection(&self, z: &[T], y: &[T], g: &[T], gy: &mut [T]);
+    /// Numbers that the map has learned or is to learn; 0 for a map without parameters.
+    fn parameter_len(&self) -> usize {
+        0
+    }
+    /// `gp += (dF/dp)' g` at `(z, y)`: added, since the samples of a batch share the parameters.
+    fn vjp_parameters(&self, z: &[T], y: &[T], g: &[T], gp: &mut [T]) {
+        let _ = (z, y, g, gp);
+    }
     /// A bound, for every `z > 0` and every `y >= 0`, of the strong degree: the least `c` with `|dF/dz| z <= c F` (see
     /// [`subdeq_theory::calculus`]). Below one, it proves that the fixed point is unique. `None` promises nothing.
     fn strong_degree(&self) -> Option<f64> {
@@ -29,7 +37,16 @@ pub trait CustomMap<T>: Sync {
     }
 }
 
-/// A user's own map with a solver and a stopping rule.
+/// What [`CustomLayer::gradients`] gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CustomGradients<T> {
+    /// For the injections, sample after sample.
+    pub injections: Vec<T>,
+    /// For the map's parameters, summed over the samples.
+    pub parameters: Vec<T>,
+}
+
+/// A user's own map with a solver and a stopping rule. `examples/custom_map.rs` trains the parameters of one.
 ///
 /// ```
 /// use subdeq::{CustomLayer, CustomMap, Picard, Stopping};
@@ -189,41 +206,56 @@ impl<D: CustomMaps, M: CustomMap<D::Elem>> CustomLayer<D, M> {
         Ok(Solution { z, samples: reports.into_iter().map(Into::into).collect() })
     }
 
-    /// The gradient for the injections, given one for the states `z`, by the implicit function theorem.
+    /// The gradients for the injections and for the map's parameters, given one for the states `z`, by the implicit function
+    /// theorem: `g = (dF/dz)' g + v` is solved for each sample, then pulled back.
     ///
     /// # Errors
     /// Lengths that do not fit; an adjoint solve that does not converge.
-    pub fn injection_gradient(&self, y: &[D::Elem], z: &[D::Elem], v: &[D::Elem]) -> Result<Vec<D::Elem>> {
-        let (batch, len) = (self.batch_of(y)?, self.map.state_len());
-        let mut g = vec![Default::default(); batch * len];
+    pub fn gradients(&self, y: &[D::Elem], z: &[D::Elem], v: &[D::Elem]) -> Result<CustomGradients<D::Elem>> {
+        let g = self.adjoint(y, z, v)?;
+        let (len, injection_len) = (self.map.state_len(), self.map.injection_len());
+        let mut injections = vec![Default::default(); y.len()];
+        let mut parameters = vec![Default::default(); self.map.parameter_len()];
+        let samples = z.chunks_exact(len).zip(y.chunks_exact(injection_len)).zip(g.chunks_exact(len));
+        // In the order of the samples, so that the sums are the same bits every time.
+        for (((z, y), g), gy) in samples.zip(injections.chunks_exact_mut(injection_len)) {
+            self.map.vjp_injection(z, y, g, gy);
+            self.map.vjp_parameters(z, y, g, &mut parameters);
+        }
+        Ok(CustomGradients { injections, parameters })
+    }
+
+    /// `g` with `g = (dF/dz)' g + v`, for each sample.
+    fn adjoint(&self, y: &[D::Elem], z: &[D::Elem], v: &[D::Elem]) -> Result<Vec<D::Elem>> {
+        let batch = self.batch_of(y)?;
+        let mut g = vec![Default::default(); batch * self.map.state_len()];
+        if z.len() != g.len() || v.len() != g.len() {
+            return Err(Error::invalid(format!(
+                "{} numbers of states and {} of their gradients: {batch} samples have {}",
+                z.len(),
+                v.len(),
+                g.len()
+            )));
+        }
         let mut reports = vec![SampleReport::default(); batch];
         let stopping = match self.stopping.rule {
             Rule::Certified(distance) => self.stopping.resolved(Measure::Relative, distance),
             _ => self.resolved_stopping(self.stopping)?,
         };
         let map = WithInjections { map: &self.map, y };
-        self.device.adjoint_custom(
-            &map,
-            batch,
-            z,
-            v,
-            &self.solver.resolved(1.0),
-            &stopping,
-            &mut g,
-            &mut reports,
-        )?;
-        let failed = |r: &SampleReport| r.outcome != Outcome::Converged;
-        if reports.iter().any(failed) {
-            require_converged(
-                "adjoint solves",
-                reports.iter().map(|r| (r.outcome, r.iterations, r.residual)),
-            )?;
-        }
-        let mut gy = vec![Default::default(); y.len()];
-        for (sample, gy) in gy.chunks_exact_mut(self.map.injection_len()).enumerate() {
-            let range = sample * len..(sample + 1) * len;
-            self.map.vjp_injection(&z[range.clone()], map.injection(sample), &g[range], gy);
-        }
-        Ok(gy)
+        let solver = self.solver.resolved(1.0);
+        self.device.adjoint_custom(&map, batch, z, v, &solver, &stopping, &mut g, &mut reports)?;
+        require_converged("adjoint solves", reports.iter().map(|r| (r.outcome, r.iterations, r.residual)))?;
+        Ok(g)
+    }
+
+    /// The map.
+    pub fn map(&self) -> &M {
+        &self.map
+    }
+
+    /// The map, to change its parameters.
+    pub fn map_mut(&mut self) -> &mut M {
+        &mut self.map
     }
 }

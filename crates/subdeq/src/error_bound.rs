@@ -1,6 +1,8 @@
 //! How far a computed state can be from the solution: one application of the map in `f64`, rounded outward, and the
 //! factor of a certificate.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use subdeq_map::Operator;
 use subdeq_theory::bounds::Contraction;
@@ -29,6 +31,42 @@ pub enum BoundMetric {
     Sup,
     /// `||z - z*||_2`.
     TwoNorm,
+}
+
+impl ErrorBound {
+    /// A bound of `|z_i - z*_i| / z*_i` and of `|z_i - z*_i| / z_i`, for every entry; only Thompson's metric gives one.
+    #[must_use]
+    pub fn relative(&self) -> Option<f64> {
+        let growth = || (Interval::point(self.value).exp() - Interval::point(1.0)).hi;
+        (self.metric == BoundMetric::Thompson).then(growth)
+    }
+
+    /// A bound of `|z_i - z*_i|`, for every entry of the state `z` that the bound is about.
+    #[must_use]
+    pub fn absolute(&self, z: &[f64]) -> f64 {
+        match self.relative() {
+            None => self.value,
+            Some(relative) => {
+                let largest = z.iter().fold(0.0f64, |m, z| m.max(z.abs()));
+                (Interval::point(relative) * Interval::point(largest)).hi
+            }
+        }
+    }
+}
+
+impl fmt::Display for ErrorBound {
+    /// The bound with its metric, in words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.metric, self.relative()) {
+            (BoundMetric::Thompson, Some(relative)) => {
+                write!(f, "{relative:.3e} relative, every entry (Thompson's metric {:.3e})", self.value)
+            }
+            (BoundMetric::TwoNorm, _) => {
+                write!(f, "{:.3e} absolute, in the 2-norm and so in every entry", self.value)
+            }
+            _ => write!(f, "{:.3e} absolute, every entry", self.value),
+        }
+    }
 }
 
 /// A certificate with what it takes to evaluate its map.
@@ -141,4 +179,25 @@ pub(crate) fn extremes(t: &[f64]) -> (f64, f64) {
         return (1.0, 1.0);
     }
     t.iter().fold((f64::INFINITY, 0.0), |(least, most), &t| (t.min(least), t.max(most)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_says_what_it_measures() {
+        let bound = |metric| ErrorBound { metric, value: 0.5 };
+        let thompson = bound(BoundMetric::Thompson);
+        let relative = thompson.relative().unwrap();
+        assert!(relative >= 0.5f64.exp_m1() && relative < 0.6488);
+        // Entries of the solution lie between z e^-d and z e^d.
+        let (z, least) = ([2.0, 3.0], 3.0 * 0.5f64.exp_m1());
+        assert!(thompson.absolute(&z) >= least && thompson.absolute(&z) < 1.001 * least);
+        assert!(thompson.to_string().contains("relative, every entry"), "{thompson}");
+        for metric in [BoundMetric::Sup, BoundMetric::TwoNorm] {
+            assert_eq!((bound(metric).relative(), bound(metric).absolute(&z)), (None, 0.5));
+            assert!(bound(metric).to_string().contains("absolute"), "{}", bound(metric));
+        }
+    }
 }

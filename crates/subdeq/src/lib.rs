@@ -20,6 +20,21 @@
 //! assert!(layer.certify(Scope::NonnegativeInputs)?.verdict.is_proven());
 //! # Ok::<(), subdeq::Error>(())
 //! ```
+//!
+//! What a layer is made of, from the inside out:
+//!
+//! | type | what |
+//! |---|---|
+//! | [`Form`] | the expression that the weights enter: `s(W z)`, `s(W+ z) - s(W- z)`, .. |
+//! | [`Map`] | the whole equation `z = F(z; y)`, without weights: a form with activation, shift, power, norm |
+//! | [`map::Architecture`] | a map with the parametrisation that makes its weights of free parameters |
+//! | [`Equilibrium`] | an architecture on a shape, with parameters and a solver: a layer |
+//! | [`model::Core`] | what a classifier has between injection and batch norm: a layer, or a baseline |
+//! | [`model::Classifier`] | a whole network around a core |
+//!
+//! **Images** are channels x height x width, one after the other, wherever images are given: to a [`model::Classifier`], in
+//! [`train::Images`], in files, in Python. Only the states and injections of a convolutional [`Equilibrium`] itself lie as
+//! its kernels read them, height x width x channels.
 #![forbid(unsafe_code)]
 
 mod builder;
@@ -40,7 +55,7 @@ mod theory;
 pub mod train;
 
 pub use builder::EquilibriumBuilder;
-pub use custom::{CustomLayer, CustomMap};
+pub use custom::{CustomGradients, CustomLayer, CustomMap};
 pub use equilibrium::{Equilibrium, Parameter};
 pub use error::{Error, Result};
 pub use error_bound::{BoundMetric, ErrorBound};
@@ -50,6 +65,7 @@ pub use solution::{SampleSolution, Solution};
 pub use solver::{
     Adjoint, Anderson, Broyden, ForwardBackward, PeacemanRachford, Picard, Rule, Solver, Stopping,
 };
+pub use subdeq_engine::network::Adam;
 pub use subdeq_engine::{Cpu, Cuda, Device, Network, Operator, Outcome, Real, SampleReport};
 pub use subdeq_map::{Activation, Form, Injection, Layout, Map, PNorm, Padding, Parametrisation};
 // The program reaches the three through this crate, so that there is one way in.

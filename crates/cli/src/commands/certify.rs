@@ -11,7 +11,7 @@ use subdeq::subdeq_theory::bounds::Contraction;
 use subdeq::subdeq_theory::by_form::weak_degree;
 use subdeq::subdeq_theory::certificate::{Certificate, Scope, Verdict};
 use subdeq::subdeq_theory::certify::{Certifier, CertifyError};
-use subdeq::train::{certify_samples, fits_memory};
+use subdeq::train::{certify_samples, fits_memory, is_model_file};
 
 use crate::colour;
 use crate::device::on_device;
@@ -32,13 +32,14 @@ const DEFAULT_SIDE: usize = 32;
 /// proven, 10 unproven, 11 refuted, 2 bad usage, 1 any other error.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder of a run, or a model.safetensors, to certify the model.
+    /// The folder of a run or its model.safetensors, to certify that model.
     #[arg(conflicts_with_all = ["weights", "map", "activation", "shift", "power", "norm", "teleport", "side"])]
     run: Option<PathBuf>,
     /// Look at so many of the run's test inputs one by one.
     #[arg(long, requires = "run", value_name = "N")]
     samples: Option<usize>,
-    /// W (A for monotone-tied) as .npy or .safetensors, f32 or f64: n x n (dense, graph) or c x c x 3 x 3 (convolution).
+    /// W (A for monotone-tied) as .npy or .safetensors, f32 or f64: n x n (dense, graph) or c x c x 3 x 3 (convolution). A run's model.safetensors
+    /// needs no --map.
     #[arg(long)]
     weights: Option<PathBuf>,
     /// Which tensor of a .safetensors file.
@@ -87,14 +88,37 @@ impl Args {
             Some(Inputs::Nonnegative) => Scope::NonnegativeInputs,
         }
     }
+
+    /// The file of --weights, where it is a trained model that is to be certified as such.
+    fn model(&self) -> Result<Option<&Path>, Failure> {
+        let Some(path) = self.weights.as_deref().filter(|path| self.tensor.is_none() && is_model_file(path))
+        else {
+            return Ok(None);
+        };
+        let own = [
+            ("--map", self.map.is_some()),
+            ("--injection", self.injection.is_some()),
+            ("--side", self.side.is_some()),
+            ("--teleport", self.teleport.is_some()),
+            ("--activation, --shift, --power and --norm", self.options.any()),
+        ];
+        match own.into_iter().find(|(_, given)| *given) {
+            None => Ok(Some(path)),
+            Some((option, _)) => Err(Failure::usage(format!(
+                "{} is a trained model, which says itself what its equation is: leave {option} out, or name the one array \
+                 that is meant with --tensor, equation.W for example",
+                path.display()
+            ))),
+        }
+    }
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if let Some(run) = &args.run {
-        if let Some(config) = GraphRunConfig::of(run)? {
-            return certify_graph(args, run, &config);
+    if let Some(model) = args.run.as_deref().map_or_else(|| args.model(), |run| Ok(Some(run)))? {
+        if let Some(config) = GraphRunConfig::of(model)? {
+            return certify_graph(args, model, &config);
         }
-        return on_device!(args.compute.device()?, |device| certify_run(args, run, &device));
+        return on_device!(args.compute.device()?, |device| certify_run(args, model, &device));
     }
     let (Some(name), weights) = (&args.map, &args.weights) else {
         return match args.weights {

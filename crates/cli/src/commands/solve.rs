@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use subdeq::map::Architecture;
 use subdeq::{
-    Certificate, Equilibrium, Layout, Map, Network, Operator, Outcome, Parametrisation, Real, SampleSolution,
+    Certificate, Equilibrium, ErrorBound, Layout, Map, Network, Operator, Outcome, Parametrisation, Real, SampleSolution,
     Scope, Solution, Stopping,
 };
 use subdeq_data::npy::{NpyArray, NpyData};
@@ -68,7 +68,7 @@ pub struct Args {
     /// Threads; 0 means all.
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Where the solutions go, as .npy of the injection's layout.
+    /// Where the solutions go, as .npy of the injection's layout and of the number type of --precision.
     #[arg(long)]
     out: Option<PathBuf>,
     /// Print one JSON object.
@@ -153,7 +153,8 @@ struct Promises {
     general: Option<Certificate>,
     /// For samples that it does not cover, their own.
     own: Vec<Option<Certificate>>,
-    bounds: Vec<Option<f64>>,
+    /// How far each solution can be from the exact one, and as a distance of every entry.
+    bounds: Vec<Option<(ErrorBound, f64)>>,
 }
 
 impl Promises {
@@ -180,7 +181,12 @@ impl Promises {
             false => None,
         };
         let bounds = layer.error_bounds(y, &solution.z).map_err(Failure::other)?;
-        Ok(Promises { general, own, bounds: bounds.iter().map(|b| b.map(|b| b.value)).collect() })
+        let states = solution.z.chunks_exact(layer.map().operator().state_len());
+        let absolute = |(bound, z): (Option<ErrorBound>, &[D::Elem])| {
+            let z: Vec<f64> = z.iter().map(|z| z.to_f64()).collect();
+            bound.map(|bound| (bound, bound.absolute(&z)))
+        };
+        Ok(Promises { general, own, bounds: bounds.into_iter().zip(states).map(absolute).collect() })
     }
 }
 
@@ -193,7 +199,7 @@ fn solve<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<E
     if let Some(path) = &args.out {
         let z: Vec<f64> = solution.z.iter().map(|z| z.to_f64()).collect();
         let z = transpose(&problem.operator, 1, &z, Direction::FromEngine);
-        write(path, problem, z)?;
+        write(path, problem, z, args.precision)?;
     }
     drop(waiting);
     let equation = layer.equation().map_err(Failure::other)?;
@@ -262,13 +268,21 @@ fn transpose(operator: &Operator, parts: usize, data: &[f64], direction: Directi
     out
 }
 
-fn write(path: &std::path::Path, problem: &Problem, z: Vec<f64>) -> Result<(), Failure> {
+fn write(
+    path: &std::path::Path,
+    problem: &Problem,
+    z: Vec<f64>,
+    precision: Precision,
+) -> Result<(), Failure> {
     let shape = match problem.operator {
         Operator::Dense { n } => vec![problem.batch, n],
         Operator::Conv { channels, height, width, .. } => vec![problem.batch, channels, height, width],
     };
-    let z: Vec<f32> = z.iter().map(|&z| z as f32).collect();
-    NpyArray::new(shape, NpyData::F32(z)).and_then(|array| array.write(path)).map_err(Failure::other)
+    let z = match precision {
+        Precision::F32 => NpyData::F32(z.iter().map(|&z| z as f32).collect()),
+        Precision::F64 => NpyData::F64(z),
+    };
+    NpyArray::new(shape, z).and_then(|array| array.write(path)).map_err(Failure::other)
 }
 
 fn outcome_name(outcome: Outcome) -> &'static str {
@@ -284,7 +298,7 @@ fn outcome_name(outcome: Outcome) -> &'static str {
 fn samples<'a, T>(
     solution: &'a Solution<T>,
     promises: &'a Promises,
-) -> impl Iterator<Item = (&'a SampleSolution, Option<f64>, Option<&'a Certificate>)> {
+) -> impl Iterator<Item = (&'a SampleSolution, Option<(ErrorBound, f64)>, Option<&'a Certificate>)> {
     let promised = promises.bounds.iter().zip(&promises.own);
     solution.samples.iter().zip(promised).map(|(s, (bound, own))| (s, *bound, own.as_ref()))
 }
@@ -304,7 +318,10 @@ fn report<T>(
                 "iterations": s.iterations,
                 "residual": s.residual.is_finite().then_some(s.residual),
                 "outcome": outcome_name(s.outcome),
-                "error_bound": bound,
+                "error_bound": bound.map(|(bound, _)| bound.value),
+                "error_metric": bound.map(|(bound, _)| bound.metric),
+                "relative_error": bound.and_then(|(bound, _)| bound.relative()),
+                "absolute_error": bound.map(|(_, absolute)| absolute),
                 "covered": own.is_none(),
                 "verdict": own.map(name).or(general),
             })
@@ -328,7 +345,13 @@ fn print<T>(problem: &Problem, equation: &Map, solution: &Solution<T>, promises:
         println!("weights: {}", problem.weights.words);
     }
     for (k, (s, bound, own)) in samples(solution, promises).enumerate() {
-        let proven = bound.map_or(String::new(), |b| format!(", proven within {b:.3e} of the solution"));
+        let proven = match bound {
+            None => String::new(),
+            Some((bound, absolute)) if bound.relative().is_some() => {
+                format!(", proven within {bound} of the solution, {absolute:.3e} absolute")
+            }
+            Some((bound, _)) => format!(", proven within {bound} of the solution"),
+        };
         let outcome = match s.outcome {
             Outcome::Converged => good(outcome_name(s.outcome)),
             _ => bad(outcome_name(s.outcome)),

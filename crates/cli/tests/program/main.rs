@@ -7,6 +7,7 @@ mod degree;
 mod graph;
 mod killed;
 mod lying;
+mod model_file;
 mod own_data;
 mod report;
 mod reproduce;

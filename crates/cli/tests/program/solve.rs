@@ -64,9 +64,17 @@ fn a_proven_solution_comes_with_its_bound_and_images_keep_their_layout() {
     let output = solve(folder.path(), "split-sign", &finely);
     assert_eq!(output.status.code(), Some(0));
     let report = json(&output);
-    assert!(report["samples"][1]["error_bound"].as_f64().unwrap() < 1e-8);
+    let sample = &report["samples"][1];
+    let number = |name: &str| sample[name].as_f64().unwrap();
+    assert!(number("error_bound") < 1e-8 && sample["error_metric"] == "thompson");
     let z = NpyArray::read(&folder.path().join("z.npy")).unwrap();
-    assert_eq!(z.shape(), [2, 2, 3, 4]);
+    assert!(z.shape() == [2, 2, 3, 4] && matches!(z.data(), NpyData::F64(_)));
+    // Entries are below 5 here, and the relative bound of the largest bounds all.
+    assert!(number("relative_error") >= number("error_bound"));
+    assert!(number("absolute_error") > number("relative_error") && number("absolute_error") < 5e-8);
+    let said = String::from_utf8(solve(folder.path(), "split-sign", &["--out", "z32.npy"]).stdout).unwrap();
+    assert!(said.contains("relative, every entry (Thompson's metric") && said.contains("absolute"), "{said}");
+    assert!(matches!(NpyArray::read(&folder.path().join("z32.npy")).unwrap().data(), NpyData::F32(_)));
     // The equation itself, channel first, zero beyond the border.
     let z = z.to_f64().unwrap();
     let softsign = |u: f64| u / (1.0 + u.abs());

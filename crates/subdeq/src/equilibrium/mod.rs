@@ -131,6 +131,11 @@ impl<D: Network> Equilibrium<D> {
         self.weights.parameters_mut()
     }
 
+    /// How often they may have been changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.weights.version()
+    }
+
     /// Replaces a free parameter.
     ///
     /// # Errors

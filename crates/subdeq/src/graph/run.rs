@@ -13,7 +13,7 @@ use super::{
     BestEpoch, EncoderWeights, GraphCertificate, GraphCheckpoint, GraphClassifier, GraphConfig, GraphProblem,
     GraphSplit, GraphTrainer,
 };
-use crate::train::{EpochMetrics, RunFolder, TensorFile, check_arrays, understood};
+use crate::train::{ArrayShapes, EpochMetrics, RunFolder, TensorFile, check_arrays, understood};
 use crate::{Error, Result};
 
 /// Name of the network's arrays in a `model.safetensors`.
@@ -92,7 +92,12 @@ pub fn train_graph_run(
         selected: trainer.best(),
         certificate: Some(trainer.certificate().clone()),
     };
-    TensorFile { note, tensors: classifier.weights.to_file(WEIGHTS) }.write(&folder.model_path())?;
+    let tensors = classifier.weights.to_file(WEIGHTS);
+    let shape = |((name, _), [rows, columns]): (&(String, Vec<f32>), [usize; 2])| {
+        (name.clone(), if name.ends_with("bias") { vec![columns] } else { vec![rows, columns] })
+    };
+    let shapes: ArrayShapes = tensors.iter().zip(classifier.weights.shape.arrays()).map(shape).collect();
+    TensorFile { note, tensors }.write_shaped(&folder.model_path(), &shapes)?;
     Ok(Some(classifier))
 }
 

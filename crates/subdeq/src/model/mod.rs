@@ -7,6 +7,7 @@ mod core_layer;
 mod injection;
 mod names;
 mod noise;
+mod optimise;
 mod passes;
 mod radius;
 mod state;
@@ -122,14 +123,13 @@ impl From<Summary> for BatchReport {
 
 /// A classifier with its parameters, optimiser moments and buffers: a training step allocates no arrays.
 ///
-/// Images are rows of height x width x channels.
+/// Images are channels x height x width, one after the other, as in [`crate::train::Images`], in files and in PyTorch.
 ///
 /// ```
 /// use rand::SeedableRng;
 /// use subdeq::map::Architecture;
 /// use subdeq::model::{Classifier, ClassifierSpec, Core};
-/// use subdeq::{Cpu, Layout, Stopping};
-/// use subdeq_engine::network::Adam;
+/// use subdeq::{Adam, Cpu, Layout, Stopping};
 ///
 /// let spec = ClassifierSpec {
 ///     height: 2, width: 2, channels: 1, hidden: 8, pool: None, injection_norm: false, classes: 2,
@@ -222,6 +222,16 @@ impl<D: Network> Classifier<D> {
             CoreLayer::Equilibrium { layer, .. } => Some(layer),
             CoreLayer::Explicit { .. } | CoreLayer::Ode { .. } => None,
         }
+    }
+
+    /// How many injections the core has.
+    pub(crate) fn injection_count(&self) -> usize {
+        self.injections.len()
+    }
+
+    /// Whether the core gets the positive part of its injections.
+    pub(crate) fn rectifies_injection(&self) -> bool {
+        self.rectified
     }
 
     /// Numbers in one image.

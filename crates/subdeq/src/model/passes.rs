@@ -1,7 +1,9 @@
 //! From images to a loss, and back to the gradients.
 
+use std::borrow::Cow;
+
 use subdeq_engine::network::{Adam, Rows};
-use subdeq_engine::{Crop, Dropout, EngineError, Network, Order, Picks, Summary};
+use subdeq_engine::{Crop, Dropout, Network, Order, Picks, Real, Summary};
 
 use super::batch_norm::Statistics;
 use super::core_layer::{CoreLayer, CoreStart};
@@ -101,7 +103,7 @@ impl<D: Network> Classifier<D> {
         Ok(report)
     }
 
-    /// Forward and backward pass: every parameter gets its gradient of the mean loss.
+    /// Forward and backward pass: every parameter gets its gradient of the mean loss ([`Classifier::named_gradients`]).
     ///
     /// # Errors
     /// As [`Classifier::train_step`].
@@ -216,7 +218,7 @@ impl<D: Network> Classifier<D> {
         Ok(logits)
     }
 
-    /// Updates every parameter by its gradient.
+    /// Updates every parameter by its gradient, with the engine's Adam; [`Classifier::update_with`] takes any other.
     ///
     /// # Errors
     /// A step number of 0.
@@ -316,19 +318,33 @@ impl<D: Network> Classifier<D> {
             return Err(Error::invalid(format!("{} labels for {batch} images", labels.len())));
         }
         self.reserve(batch)?;
+        let in_order = self.in_order(x);
         let b = made(&mut self.buffers)?;
         if let Some(labels) = labels {
             self.device.write_integers(&mut b.labels, labels)?;
         }
-        self.device.write_finite("the images", &mut b.x, x).map_err(|error| match error {
-            EngineError::NotFinite { index, value, .. } => Error::invalid(format!(
-                "number {} of image {} is {value}: inputs must be finite",
-                index % len,
-                index / len
-            )),
-            other => other.into(),
-        })?;
+        if let Some(at) = x.iter().position(|x| !x.is_finite()) {
+            return Err(Error::invalid(format!(
+                "number {} of image {} is {}: inputs must be finite",
+                at % len,
+                at / len,
+                x[at]
+            )));
+        }
+        self.device.write(&mut b.x, 0, &in_order)?;
         Ok(batch)
+    }
+
+    /// Images as they lie in the buffers.
+    fn in_order<'a>(&self, x: &'a [D::Elem]) -> Cow<'a, [D::Elem]> {
+        let (channels, pixels) = (self.spec.channels, self.spec.height * self.spec.width);
+        if self.order() == Order::ChannelsFirst || channels == 1 {
+            return x.into();
+        }
+        let turned = |image: &'a [D::Elem]| {
+            (0..image.len()).map(move |at| image[at % channels * pixels + at / channels])
+        };
+        x.chunks_exact(channels * pixels).flat_map(turned).collect()
     }
 
     /// Puts the images that are picked together in the buffers.
@@ -341,9 +357,8 @@ impl<D: Network> Classifier<D> {
         Ok(batch)
     }
 
-    /// How it reads images: dense models channel after channel, convolutions pixel after pixel.
-    #[must_use]
-    pub fn order(&self) -> Order {
+    /// How images lie in the buffers: for dense models channel after channel, for convolutions pixel after pixel.
+    fn order(&self) -> Order {
         if self.spec.pool.is_some() { Order::ChannelsLast } else { Order::ChannelsFirst }
     }
 

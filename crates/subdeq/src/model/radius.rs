@@ -217,9 +217,10 @@ impl<D: Network> Classifier<D> {
                 let (row, column) = (pixel / width + tap / 3, pixel % width + tap % 3);
                 // Rows and columns count from one outside the image.
                 if (1..=height).contains(&row) && (1..=width).contains(&column) {
-                    let at = ((row - 1) * width + column - 1) * inputs;
+                    let at = (row - 1) * width + column - 1;
                     for c in 0..inputs {
-                        sum = sum + input.weights[(o * inputs + c) * 9 + tap] * point(x[at + c]);
+                        let x = point(x[c * height * width + at]);
+                        sum = sum + input.weights[(o * inputs + c) * 9 + tap] * x;
                     }
                 }
             }

@@ -8,14 +8,18 @@ use super::trained::Moments;
 use crate::{Error, Parameter, Result};
 
 /// Name, length and place of an array.
-type Named<A> = (String, usize, A);
+pub(super) type Named<A> = (String, usize, A);
 
-/// A parameter's arrays: its moments, then itself.
-fn arrays<'a, A>(name: &str, parameter: &'a Parameter<A>, moments: &'a Moments<A>) -> [Named<&'a A>; 3] {
+/// Ends the name of a parameter's gradient, which is no part of the state.
+pub(super) const GRADIENT: &str = ".gradient";
+
+/// A parameter's arrays: its moments, its gradient, then itself.
+fn arrays<'a, A>(name: &str, parameter: &'a Parameter<A>, moments: &'a Moments<A>) -> [Named<&'a A>; 4] {
     let len = parameter.len;
     [
         (format!("{name}.mean"), len, &moments.mean),
         (format!("{name}.square"), len, &moments.square),
+        (format!("{name}{GRADIENT}"), len, &parameter.gradient),
         (name.to_owned(), len, &parameter.value),
     ]
 }
@@ -25,11 +29,12 @@ fn arrays_mut<'a, A>(
     name: &str,
     parameter: &'a mut Parameter<A>,
     moments: &'a mut Moments<A>,
-) -> [Named<&'a mut A>; 3] {
+) -> [Named<&'a mut A>; 4] {
     let len = parameter.len;
     [
         (format!("{name}.mean"), len, &mut moments.mean),
         (format!("{name}.square"), len, &mut moments.square),
+        (format!("{name}{GRADIENT}"), len, &mut parameter.gradient),
         (name.to_owned(), len, &mut parameter.value),
     ]
 }
@@ -45,7 +50,7 @@ impl<D: Network> Classifier<D> {
             self.device.read(array, 0, &mut host)?;
             Ok((name, host))
         };
-        self.arrays().into_iter().map(read).collect()
+        self.arrays().into_iter().filter(|(name, ..)| !name.ends_with(GRADIENT)).map(read).collect()
     }
 
     /// Puts back what [`Classifier::state`] gave.
@@ -55,6 +60,9 @@ impl<D: Network> Classifier<D> {
     pub fn set_state(&mut self, state: &[(String, Vec<D::Elem>)]) -> Result<()> {
         let device = self.device.clone();
         for (name, len, array) in self.arrays_mut() {
+            if name.ends_with(GRADIENT) {
+                continue;
+            }
             let (_, host) = state
                 .iter()
                 .find(|(given, _)| *given == name)
@@ -70,7 +78,7 @@ impl<D: Network> Classifier<D> {
         Ok(())
     }
 
-    fn arrays(&self) -> Vec<Named<&D::Array>> {
+    pub(super) fn arrays(&self) -> Vec<Named<&D::Array>> {
         let hidden = self.spec.hidden;
         let mut all = Vec::new();
         for (parameter, moments) in self.core.own() {
@@ -87,7 +95,7 @@ impl<D: Network> Classifier<D> {
         all
     }
 
-    fn arrays_mut(&mut self) -> Vec<Named<&mut D::Array>> {
+    pub(super) fn arrays_mut(&mut self) -> Vec<Named<&mut D::Array>> {
         let hidden = self.spec.hidden;
         let Self { core, injections, head, norm, .. } = self;
         let (mut all, mut learned, mut remembered) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,25 +1,18 @@
 //! Tensors with a note in a `.safetensors` file, and what of a training run goes into one.
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Running, check_regular_file, read_regular_file, replace_file};
+use super::Running;
+use super::stored_arrays::{ArrayToStore, StoredArray, Texts, read_arrays, read_texts, write_arrays};
 use crate::{Error, Result};
 
-/// A larger file is not one of ours.
-const MAX_BYTES: u64 = 4 << 30;
-/// Nor is one with a longer header, which safetensors does not allow.
-const MAX_HEADER: u64 = 100_000_000;
 /// Key under which the note stands in the file's metadata.
-const NOTE: &str = "subdeq";
+pub(super) const NOTE: &str = "subdeq";
 
-/// Named arrays and a note.
+/// Named arrays, flat, and a note: what a checkpoint is. A trained model has shapes and more texts ([`super::save_model`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorFile<N> {
     /// What the arrays are.
@@ -34,22 +27,13 @@ impl<N: Serialize + DeserializeOwned> TensorFile<N> {
     /// # Errors
     /// A disk that is full or a folder that cannot be written.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let fault = |why: String| Error::Invalid(format!("{} cannot be written: {why}", path.display()));
-        let note = serde_json::to_string(&self.note).map_err(|why| fault(why.to_string()))?;
-        let bytes: Vec<Vec<u8>> = self
-            .tensors
-            .iter()
-            .map(|(_, data)| data.iter().flat_map(|x| x.to_le_bytes()).collect())
-            .collect();
-        let mut views = Vec::with_capacity(bytes.len());
-        for ((name, data), bytes) in self.tensors.iter().zip(&bytes) {
-            let view =
-                TensorView::new(Dtype::F32, vec![data.len()], bytes).map_err(|why| fault(why.to_string()))?;
-            views.push((name.as_str(), view));
-        }
-        let metadata = HashMap::from([(NOTE.to_owned(), note)]);
-        let file = safetensors::serialize(views, Some(metadata)).map_err(|why| fault(why.to_string()))?;
-        replace_file(path, |out| out.write_all(&file)).map_err(|why| fault(why.to_string()))
+        self.write_shaped(path, &[])
+    }
+
+    /// The same with the shapes of the arrays, for those that read them without this software.
+    pub(crate) fn write_shaped(&self, path: &Path, shapes: &[(String, Vec<usize>)]) -> Result<()> {
+        let texts = Texts::from([(NOTE.to_owned(), note_text(path, &self.note)?)]);
+        write_arrays(path, &texts, with_shapes(&self.tensors, shapes))
     }
 
     /// Reads what [`TensorFile::write`] wrote.
@@ -57,32 +41,23 @@ impl<N: Serialize + DeserializeOwned> TensorFile<N> {
     /// # Errors
     /// A file that is not there or larger than 4 GB, is damaged, holds numbers that are not finite, or was written by something else.
     pub fn read(path: &Path) -> Result<Self> {
-        let fault = |why: String| Error::Invalid(format!("{}: {why}", path.display()));
-        let bytes = read_regular_file(path, MAX_BYTES)?;
-        let damaged =
-            |why: safetensors::SafeTensorError| fault(format!("is damaged or no .safetensors file: {why}"));
-        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;
-        let note = note_in(path, header.metadata().as_ref())?;
-        let file = SafeTensors::deserialize(&bytes).map_err(damaged)?;
-        let mut tensors = Vec::new();
-        for (name, view) in file.iter() {
-            if view.dtype() != Dtype::F32 {
-                return Err(fault(format!("the array `{name}` holds {:?}, not F32", view.dtype())));
-            }
-            let (bytes, _) = view.data().as_chunks::<4>();
-            let numbers: Vec<f32> = bytes.iter().map(|b| f32::from_le_bytes(*b)).collect();
-            if let Some(at) = numbers.iter().position(|x| !x.is_finite()) {
-                return Err(fault(format!(
-                    "entry {at} of the array `{name}` is {}, not a finite number: the file is damaged, or its training had \
-                     diverged",
-                    numbers[at]
-                )));
-            }
-            tensors.push((name.to_owned(), numbers));
-        }
-        tensors.sort_by(|a: &(String, Vec<f32>), b| a.0.cmp(&b.0));
-        Ok(Self { note, tensors })
+        let (note, arrays) = read_arrays(path, |texts| note_in(path, texts))?;
+        let flat = |StoredArray { name, data, .. }| (name, data);
+        Ok(Self { note, tensors: arrays.into_iter().map(flat).collect() })
     }
+}
+
+/// Arrays with the shapes of their names, flat where there is none.
+pub(super) fn with_shapes<'a>(
+    tensors: &'a [(String, Vec<f32>)],
+    shapes: &[(String, Vec<usize>)],
+) -> Vec<ArrayToStore<'a>> {
+    let shaped = |(name, data): &'a (String, Vec<f32>)| {
+        let known = shapes.iter().find(|(given, _)| given == name);
+        let shape = known.map_or_else(|| vec![data.len()], |(_, shape)| shape.clone());
+        ArrayToStore { name, shape, data }
+    };
+    tensors.iter().map(shaped).collect()
 }
 
 /// The note of a file, of which no more is read: its arrays may be gigabytes.
@@ -90,31 +65,20 @@ impl<N: Serialize + DeserializeOwned> TensorFile<N> {
 /// # Errors
 /// As [`TensorFile::read`], but for what is wrong with the arrays.
 pub(super) fn read_note<N: DeserializeOwned>(path: &Path) -> Result<N> {
-    #[derive(Deserialize)]
-    struct Header {
-        #[serde(rename = "__metadata__")]
-        metadata: Option<HashMap<String, String>>,
-    }
-    let damaged = |why: String| {
-        Error::Invalid(format!("{}: is damaged or no .safetensors file: {why}", path.display()))
-    };
-    check_regular_file(path, MAX_BYTES)?;
-    let mut file = File::open(path).map_err(|why| damaged(why.to_string()))?;
-    let mut length = [0; 8];
-    file.read_exact(&mut length).map_err(|why| damaged(why.to_string()))?;
-    let mut header = Vec::new();
-    file.take(u64::from_le_bytes(length).min(MAX_HEADER))
-        .read_to_end(&mut header)
-        .map_err(|why| damaged(why.to_string()))?;
-    let header: Header = serde_json::from_slice(&header).map_err(|why| damaged(why.to_string()))?;
-    note_in(path, header.metadata.as_ref())
+    note_in(path, &read_texts(path)?)
 }
 
-/// The note in the metadata of a file.
-fn note_in<N: DeserializeOwned>(path: &Path, metadata: Option<&HashMap<String, String>>) -> Result<N> {
+/// The text of a note.
+pub(super) fn note_text(path: &Path, note: &impl Serialize) -> Result<String> {
+    let fault = |why| Error::Invalid(format!("{} cannot be written: {why}", path.display()));
+    serde_json::to_string(note).map_err(fault)
+}
+
+/// The note among the texts of a file.
+pub(super) fn note_in<N: DeserializeOwned>(path: &Path, texts: &Texts) -> Result<N> {
     let fault = |why: String| Error::Invalid(format!("{}: {why}", path.display()));
-    let note = metadata
-        .and_then(|metadata| metadata.get(NOTE))
+    let note = texts
+        .get(NOTE)
         .ok_or_else(|| fault("was not written by subdeq (its metadata have no such note)".into()))?;
     serde_json::from_str(note).map_err(|why| fault(format!("its note cannot be understood: {why}")))
 }

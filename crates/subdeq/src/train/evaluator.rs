@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use subdeq_engine::{Network, Picks, View};
 
 use super::trainer::{EVALUATION_BATCH, in_order};
-use super::{Evaluation, Example, Images, ModelNote};
+use super::{Evaluation, Example, Images, ModelNote, Order};
 use crate::model::{Answer, Classifier};
 use crate::{Certificate, Equilibrium, Error, Result, Verdict};
 
@@ -130,15 +130,11 @@ fn answers<D: Network<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -
     Ok(found)
 }
 
-fn standardised<D: Network<Elem = f32>>(
-    model: &Classifier<D>,
-    images: &Images,
-    indices: &[usize],
-) -> Vec<f32> {
+fn standardised(images: &Images, indices: &[usize]) -> Vec<f32> {
     let len = images.image_len();
     let mut x = vec![0.0; indices.len() * len];
     for (&index, x) in indices.iter().zip(x.chunks_exact_mut(len)) {
-        images.standardise(index, View::default(), model.order(), x);
+        images.standardise(index, View::default(), Order::ChannelsFirst, x);
     }
     x
 }
@@ -207,7 +203,7 @@ fn each_sample<D: Network<Elem = f32>>(
     let indices: Vec<usize> = (0..count.min(images.len())).collect();
     let mut certificates = Vec::with_capacity(indices.len());
     for batch in indices.chunks(EVALUATION_BATCH) {
-        let y = model.injected(&standardised(model, images, batch))?;
+        let y = model.injected(&standardised(images, batch))?;
         let layer = model
             .equilibrium()
             .ok_or_else(|| Error::Invalid("a model without a fixed point has none to certify".into()))?;
@@ -218,7 +214,7 @@ fn each_sample<D: Network<Elem = f32>>(
 
 fn curves<D: Network<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Vec<Vec<f64>>> {
     let indices: Vec<usize> = (0..CURVES.min(images.len())).collect();
-    let y = model.injected(&standardised(model, images, &indices))?;
+    let y = model.injected(&standardised(images, &indices))?;
     match model.equilibrium() {
         Some(layer) => layer.residual_curves(&y, CURVE_FLOOR, CURVE_LIMIT),
         None => Ok(Vec::new()),
@@ -240,7 +236,7 @@ fn examples<D: Network<Elem = f32>>(
     if chosen.is_empty() {
         return Ok(Vec::new());
     }
-    let radii = certified_radii(model, note, &standardised(model, images, &chosen))?;
+    let radii = certified_radii(model, note, &standardised(images, &chosen))?;
     let [channels, height, width] = images.shape();
     let white = f64::from(note.config.data.white);
     let byte = |&pixel: &u8| (f64::from(pixel) * 255.0 / white).round() as u8;

@@ -7,34 +7,40 @@
 //! | `config.toml` | everything that decides the result; complete, so that the run can be repeated |
 //! | `metrics.jsonl` | one line per epoch |
 //! | `checkpoint.safetensors` | parameters, optimiser, position: where `resume` continues, bit for bit |
-//! | `model.safetensors` | the parameters with the lowest validation error (the last ones, if nothing is held out), with config and certificate in the metadata |
+//! | `model.safetensors` | the model with the lowest validation error (the last one, if nothing is held out): docs/model-file.md says how to read it without this software |
 //! | `evaluation.json` | what that model does on the test images |
 //!
 //! One process trains in a folder at a time ([`RunFolder::claim`]); what is read from files is compared with what their
 //! configuration implies ([`check_arrays`]) before anything is made of it.
 
+mod array_shapes;
 mod atomic_file;
 mod checkpoint;
 mod config;
 mod evaluation;
 mod evaluator;
+mod model_description;
+mod model_file;
 mod recipe;
 mod regular_file;
 mod run;
 mod run_folder;
 mod schedule;
 mod sizes;
+mod stored_arrays;
 mod trainer;
 
+pub use array_shapes::{ArrayShapes, array_shapes};
 pub use atomic_file::replace as replace_file;
 pub use checkpoint::{Checkpoint, TensorFile};
 pub use config::{DataConfig, TrainConfig};
 pub use evaluation::{Evaluation, Example, VerdictSummary};
 pub use evaluator::{EvaluationOptions, certified_radii, certify_samples, evaluate_in_full};
+pub(crate) use model_file::understood;
+pub use model_file::{ModelNote, effective_weights, is_model_file, load_model, save_model};
 pub use recipe::Recipe;
 pub use regular_file::{check_regular_file, read_regular_file};
-pub(crate) use run::understood;
-pub use run::{EVALUATION, ModelNote, Parts, RunOptions, load_model, train_run};
+pub use run::{EVALUATION, Parts, RunOptions, train_run};
 pub use run_folder::{Claim, RunFolder};
 pub use schedule::Cosine;
 pub(crate) use sizes::check_steps;

@@ -1,23 +1,15 @@
 //! A whole run: train, select, certify, test, write.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
 use subdeq_engine::Network;
 
 use super::evaluator::{EvaluationOptions, evaluate_in_full};
-use super::{
-    Evaluation, Images, RunFolder, Selected, TensorFile, TrainConfig, Trainer, Watch, check_arrays,
-    model_arrays, restore,
-};
-use crate::model::Classifier;
-use crate::{Certificate, Error, Result};
+use super::model_file::{ModelNote, build, save_model};
+use super::{Evaluation, Images, RunFolder, Selected, TrainConfig, Trainer, Watch};
+use crate::Result;
 
 /// The three parts of a data set.
 #[derive(Clone, Debug)]
@@ -43,26 +35,6 @@ impl Default for RunOptions {
     fn default() -> Self {
         Self { evaluation: EvaluationOptions::default(), checkpoint_every: Duration::from_secs(30) }
     }
-}
-
-/// What stands in the metadata of a `model.safetensors`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ModelNote {
-    /// How it was trained.
-    pub config: TrainConfig,
-    /// The epoch (from 1) and validation error, in percent, that it was selected by (training error, if nothing was held out).
-    pub selected: (usize, f64),
-    /// What is proved about it for all inputs that it is meant for; none for models without a fixed point.
-    #[serde(default, deserialize_with = "understood")]
-    pub certificate: Option<Certificate>,
-}
-
-/// A certificate of this program's; none in place of one that an older program wrote, which did not say for which inputs and
-/// among which states it holds: whoever needs it computes it anew.
-pub(crate) fn understood<'de, D: Deserializer<'de>, C: DeserializeOwned>(
-    file: D,
-) -> Result<Option<C>, D::Error> {
-    Ok(serde_json::from_value(serde_json::Value::deserialize(file)?).ok())
 }
 
 /// Trains to the end (from the folder's checkpoint, if there is one), then writes `model.safetensors` and
@@ -92,7 +64,7 @@ pub fn train_run<D: Network<Elem = f32>>(
         None => None,
     };
     let note = ModelNote { config: config.clone(), selected: (epoch, error), certificate };
-    TensorFile { note: note.clone(), tensors }.write(&folder.model_path())?;
+    save_model(&folder.model_path(), &mut model, &note)?;
     let evaluation = evaluate_in_full(&mut model, &note, &data.test, &options.evaluation)?;
     folder.write_json(EVALUATION, &evaluation)?;
     Ok(Some(evaluation))
@@ -100,41 +72,3 @@ pub fn train_run<D: Network<Elem = f32>>(
 
 /// Name of the file that holds a run's [`Evaluation`].
 pub const EVALUATION: &str = "evaluation.json";
-
-/// The model of a run, from its `model.safetensors`.
-///
-/// # Errors
-/// No such file (the training is not over), or one that is damaged.
-pub fn load_model<D: Network<Elem = f32>>(
-    device: &Arc<D>,
-    path: &Path,
-) -> Result<(Classifier<D>, ModelNote)> {
-    let TensorFile { mut note, tensors } = TensorFile::<ModelNote>::read(path)?;
-    // Nothing is made before the file has shown that it holds what its note speaks of.
-    let fault = |why: Error| Error::Invalid(format!("{}: {why}", path.display()));
-    note.config.check().map_err(fault)?;
-    check_arrays(&model_arrays(&note.config.model).map_err(fault)?, &tensors).map_err(fault)?;
-    let mut model = build(device, &note.config, &tensors).map_err(fault)?;
-    if let Some(layer) = model.equilibrium() {
-        // Only what holds for the very equation, weights and inputs of this model is taken over.
-        let known = match &note.certificate {
-            Some(known) => known.scope == layer.scope() && layer.confirms(known)?,
-            None => false,
-        };
-        if !known {
-            note.certificate = Some(layer.certify(layer.scope())?);
-        }
-    }
-    Ok((model, note))
-}
-
-fn build<D: Network<Elem = f32>>(
-    device: &Arc<D>,
-    config: &TrainConfig,
-    tensors: &[(String, Vec<f32>)],
-) -> Result<Classifier<D>> {
-    let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
-    let mut model = Classifier::new(device.clone(), config.model.clone(), &mut rng)?;
-    restore(&mut model, tensors)?;
-    Ok(model)
-}

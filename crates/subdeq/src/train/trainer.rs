@@ -12,7 +12,7 @@ use subdeq_engine::{Images, MIRRORED, Network, Picks, Summary};
 
 use super::{
     Checkpoint, ModelNote, RunFolder, RunOptions, TensorFile, TrainConfig, check_arrays, model_arrays,
-    state_arrays,
+    save_model, state_arrays,
 };
 use crate::model::{Batch, Classifier};
 use crate::{Error, Result};
@@ -421,12 +421,12 @@ impl<D: Network<Elem = f32>> Trainer<D> {
         self.folder.write_checkpoint(&TensorFile { note: self.at.clone(), tensors })
     }
 
-    /// Writes the selected parameters, so that they can be used while the training goes on; what is proved about them is
+    /// Writes the model as it is, which was just selected, so that they can be used while the training goes on; what is proved about them is
     /// computed by whoever reads them.
-    fn write_model(&self) -> Result<()> {
+    fn write_model(&mut self) -> Result<()> {
         let Some((error, epoch)) = self.at.best else { return Ok(()) };
         let note = ModelNote { config: self.config.clone(), selected: (epoch, error), certificate: None };
-        TensorFile { note, tensors: self.best.clone() }.write(&self.folder.model_path())
+        save_model(&self.folder.model_path(), &mut self.model, &note)
     }
 
     /// The error with the place where it happened and what to try.
@@ -469,7 +469,7 @@ pub struct Selected {
 }
 
 /// What of a model's state decides its answers: everything but the optimiser's moments.
-fn selected(state: Vec<(String, Vec<f32>)>) -> Vec<(String, Vec<f32>)> {
+pub(super) fn selected(state: Vec<(String, Vec<f32>)>) -> Vec<(String, Vec<f32>)> {
     state.into_iter().filter(|(name, _)| !(name.ends_with(".mean") || name.ends_with(".square"))).collect()
 }
 

@@ -3,8 +3,7 @@
 use crate::common::{cpu, random, rng};
 use subdeq::map::Architecture;
 use subdeq::model::{Classifier, ClassifierSpec, Core};
-use subdeq::{Cpu, Init, Layout, OdeActivation, Stopping};
-use subdeq_engine::network::Adam;
+use subdeq::{Adam, Cpu, Init, Layout, OdeActivation, Stopping};
 
 fn spec(layout: Layout, core: Core) -> ClassifierSpec {
     let pool = (layout == Layout::Conv).then_some(2);
@@ -60,25 +59,20 @@ fn the_loss_moves_as_each_gradient_says() {
             let mut model = Classifier::<Cpu<f64>>::new(cpu(), spec, &mut rng(1)).unwrap();
             let x = random(6 * 32, 2);
             let labels = [0, 1, 2, 0, 1, 2];
-            let before = model.state().unwrap();
-            // The mean after Adam's first step without decay is 0.1 g.
-            model.train_step(&x, &labels, &Adam::new(1e-6, 0.0, 1)).unwrap();
-            let after = model.state().unwrap();
-            let parameter = |name: &str| {
-                !(name.ends_with(".mean") || name.ends_with(".square") || name.contains("norm.running"))
-            };
+            model.gradients(&x, &labels).unwrap();
+            let (parameters, gradients) =
+                (model.named_parameters().unwrap(), model.named_gradients().unwrap());
             let mut listened = 0;
-            for (k, (name, value)) in before.iter().enumerate().filter(|(_, (name, _))| parameter(name)) {
-                let (_, mean) = after.iter().find(|(n, _)| *n == format!("{name}.mean")).unwrap();
+            for ((name, value), (_, gradient)) in parameters.iter().zip(&gradients) {
                 let direction: Vec<f64> = random(value.len(), 3).iter().map(|d| 1e-5 * d).collect();
                 let mut loss = |sign: f64| {
-                    let mut state = before.clone();
-                    state[k].1 = value.iter().zip(&direction).map(|(x, d)| x + sign * d).collect();
-                    model.set_state(&state).unwrap();
+                    let moved = value.iter().zip(&direction).map(|(x, d)| x + sign * d).collect();
+                    model.set_parameters(&[(name.clone(), moved)]).unwrap();
                     model.gradients(&x, &labels).unwrap().loss
                 };
                 let moved = (loss(1.0) - loss(-1.0)) / 2.0;
-                let terms: Vec<f64> = direction.iter().zip(mean).map(|(d, m)| d * m / 0.1).collect();
+                model.set_parameters(&[(name.clone(), value.clone())]).unwrap();
+                let terms: Vec<f64> = direction.iter().zip(gradient).map(|(d, g)| d * g).collect();
                 let (predicted, size) =
                     (terms.iter().sum::<f64>(), terms.iter().map(|t| t.abs()).sum::<f64>());
                 // Losses near 1 are known to 1e-13 or so, behind an integration to less.
@@ -135,6 +129,51 @@ fn every_model_learns_and_its_state_can_be_put_back() {
             assert!((evaluated.loss - loss).abs() < 1e-5 * (1.0 + loss), "{what}: {} {loss}", evaluated.loss);
         }
     }
+}
+
+/// The engine's Adam, written by hand as an optimiser of a user's own, goes the same way.
+#[test]
+fn any_optimiser_can_be_used() {
+    for layout in [Layout::Dense, Layout::Conv] {
+        for core in cores(layout, 1e-10) {
+            let what = format!("{layout:?} {core:?}");
+            let new = || Classifier::<Cpu<f64>>::new(cpu(), spec(layout, core.clone()), &mut rng(1)).unwrap();
+            let (mut engine, mut own) = (new(), new());
+            let (x, labels) = (random(6 * 32, 2), [0, 1, 2, 0, 1, 2]);
+            let mut moments = std::collections::HashMap::new();
+            for step in 1..=5 {
+                engine.train_step(&x, &labels, &Adam::new(0.01, 0.0, step)).unwrap();
+                own.gradients(&x, &labels).unwrap();
+                let correction = |beta: f64| 1.0 - beta.powi(step as i32);
+                own.update_with(|name, parameter, gradient| {
+                    let zeros = || vec![(0.0, 0.0); parameter.len()];
+                    let moments = moments.entry(name.to_owned()).or_insert_with(zeros);
+                    for ((p, g), (mean, square)) in parameter.iter_mut().zip(gradient).zip(moments) {
+                        *mean = 0.9 * *mean + 0.1 * g;
+                        *square = 0.999 * *square + 0.001 * g * g;
+                        let root = (*square / correction(0.999)).sqrt() + 1e-8;
+                        *p -= 0.01 * *mean / correction(0.9) / root;
+                    }
+                })
+                .unwrap();
+            }
+            let (engine, own) = (engine.named_parameters().unwrap(), own.named_parameters().unwrap());
+            for ((name, a), (_, b)) in engine.iter().zip(&own) {
+                let far = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(far < 1e-4, "{what}: {name} differs by {far:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn parameters_of_other_names_or_lengths_are_refused() {
+    let core = equilibrium("split-sign", Layout::Dense, 1e-4);
+    let mut model = Classifier::<Cpu<f32>>::new(cpu(), spec(Layout::Dense, core), &mut rng(1)).unwrap();
+    let mut said =
+        |name: &str| model.set_parameters(&[(name.to_owned(), vec![0.0])]).unwrap_err().to_string();
+    assert!(said("core.v").contains("no parameter `core.v`"));
+    assert!(said("core.weight").contains("`core.weight` has 25 numbers, 1 were given"));
 }
 
 #[test]

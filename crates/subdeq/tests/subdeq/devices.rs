@@ -7,13 +7,12 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::map::Architecture;
 use subdeq::model::{Batch, Classifier, ClassifierSpec, Core, Noise};
-use subdeq::subdeq_engine::network::Adam;
 use subdeq::subdeq_engine::{Checking, Crop, DataSets, Dropout, Images, Picks, Traffic};
 use subdeq::train::{
     Cosine, DataConfig, EvaluationOptions, Parts, Recipe, RunFolder, RunOptions, TensorFile, TrainConfig,
     train_run,
 };
-use subdeq::{Cpu, Device, Init, Layout, Network, OdeActivation, Stopping};
+use subdeq::{Adam, Cpu, Device, Init, Layout, Network, OdeActivation, Stopping};
 
 type Watched = Checking<Cpu<f32>>;
 

@@ -4,11 +4,13 @@ mod attack_layers;
 mod classifier;
 mod common;
 mod configs;
+mod custom;
 mod devices;
 mod fixed_points;
 #[cfg(target_os = "linux")]
 mod fuzz_model_files;
 mod gradients;
+mod model_file;
 mod ode;
 mod promises;
 mod radii;

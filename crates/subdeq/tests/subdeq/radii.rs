@@ -3,8 +3,7 @@
 use crate::common::{cpu, random, rng};
 use subdeq::map::Architecture;
 use subdeq::model::{Classifier, ClassifierSpec, Core};
-use subdeq::{Adjoint, Cpu, Init, Layout, PeacemanRachford, Solver, Stopping};
-use subdeq_engine::network::Adam;
+use subdeq::{Adam, Adjoint, Cpu, Init, Layout, PeacemanRachford, Solver, Stopping};
 
 const SIDE: usize = 6;
 const PIXELS: usize = SIDE * SIDE;

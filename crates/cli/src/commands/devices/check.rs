@@ -7,10 +7,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::map::Architecture;
 use subdeq::model::{Classifier, ClassifierSpec, Core};
-use subdeq::subdeq_engine::network::Adam;
 use subdeq::{
-    Adjoint, Anderson, Broyden, Cpu, Equilibrium, EquilibriumBuilder, ForwardBackward, Init, Layout, Network,
-    PeacemanRachford, Picard, Real, Solver, Stopping,
+    Adam, Adjoint, Anderson, Broyden, Cpu, Equilibrium, EquilibriumBuilder, ForwardBackward, Init, Layout,
+    Network, PeacemanRachford, Picard, Real, Solver, Stopping,
 };
 
 /// Errors, relative to the 2-norm of what is right, that a device may make.
