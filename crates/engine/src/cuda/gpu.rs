@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys;
+use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 
 use super::kernel::{Argument, Kernel, Module, entries, module_named, module_with};
 use super::times::Times;
@@ -142,9 +142,9 @@ impl Gpu {
             // SAFETY: the device was just handed out by the driver.
             said("a GPU's attributes", unsafe { result::device::get_attribute(device, which) })
         };
-        use sys::CUdevice_attribute as Attribute;
-        let capability = 10 * attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
-            + attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        use sys::CUdevice_attribute as Detail;
+        let capability = 10 * attribute(Detail::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+            + attribute(Detail::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         if capability < CAPABILITY {
             return Err(EngineError::DeviceFailed(format!(
                 "{name} has compute capability {}.{}, the kernels need {}.{} (Ampere or newer): use --device cpu",
@@ -194,21 +194,11 @@ impl Gpu {
     pub fn load(&self, name: &str, block: Block, cluster: u32) -> Result<()> {
         let module = module_named(name)
             .ok_or_else(|| EngineError::DeviceFailed(format!("there is no `{name}.ptx`: rebuild the PTX")))?;
-        use sys::CUfunction_attribute as Attribute;
-        let mut wanted = vec![
-            (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, block.shared as i32),
-            // As much of the first cache as there is, so that as many blocks fit as can.
-            (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
-        ];
-        if cluster > PORTABLE_CLUSTER {
-            wanted.push((Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
-        }
         self.load_once(module, |kernel, name| {
-            for &(attribute, value) in &wanted {
-                // SAFETY: the function was just loaded.
-                let set =
-                    unsafe { result::function::set_function_attribute(kernel.function(), attribute, value) };
-                set.map_err(|error| failed(&format!("{block:?} for `{name}`"), &error))?;
+            allow_shared(kernel, name, block.shared)?;
+            if cluster > PORTABLE_CLUSTER {
+                let large = Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+                set_attribute(kernel, name, large, 1)?;
             }
             Ok(())
         })
@@ -329,13 +319,7 @@ impl Gpu {
         kernel.check(name, arguments)?;
         self.bind()?;
         if block.shared > kernel.allowed() {
-            let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            // SAFETY: the function is loaded.
-            let set = unsafe {
-                result::function::set_function_attribute(kernel.function(), most, block.shared as i32)
-            };
-            set.map_err(|error| failed(&format!("{block:?} for `{name}`"), &error))?;
-            kernel.allow(block.shared);
+            allow_shared(&kernel, name, block.shared)?;
         }
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(Argument::pointer).collect();
         let (grid, threads) = ((grid.0, grid.1, grid.2), (block.threads, 1, 1));
@@ -386,6 +370,22 @@ fn keep_freed_memory(device: sys::CUdevice) -> Result<()> {
         })
     };
     said("the GPU's memory", kept)
+}
+
+/// Lets launches give a kernel's blocks so many bytes of shared memory, and as much of the first cache as there is, so that as many
+/// blocks fit as can.
+fn allow_shared(kernel: &Kernel, name: &str, bytes: u32) -> Result<()> {
+    let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    set_attribute(kernel, name, most, bytes as i32)?;
+    set_attribute(kernel, name, Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100)?;
+    kernel.allow(bytes);
+    Ok(())
+}
+
+fn set_attribute(kernel: &Kernel, name: &str, attribute: Attribute, value: i32) -> Result<()> {
+    // SAFETY: a kernel's function is loaded.
+    let set = unsafe { result::function::set_function_attribute(kernel.function(), attribute, value) };
+    set.map_err(|error| failed(&format!("{attribute:?} {value} of kernel `{name}`"), &error))
 }
 
 /// Loads a file of kernels.

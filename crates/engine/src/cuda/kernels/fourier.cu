@@ -340,6 +340,7 @@ __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const
             a[2 * s + 1][2 + h] = in.w;
         }
     __syncthreads();
+    if (!warp_max(wanted[0] || wanted[1])) return;
     float gain = 1.0f / (float)(plane.height * plane.width);
 #pragma unroll 1
     for (u32 j = 0; j < T; j++) {
