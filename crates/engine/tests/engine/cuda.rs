@@ -1063,19 +1063,14 @@ fn gradients_of_every_map_by_every_solver() {
     failures.show();
 }
 
-/// Kernels larger than 3x3, whose gradients come in windows of taps: several tiles of pixels, several groups of channels, both borders.
+/// Kernels larger than 3x3, whose gradients come in windows of taps: several tiles of pixels, several groups of channels.
 #[test]
 fn gradients_of_larger_kernels() {
     let Some(gpu) = gpu("gradients of larger kernels") else { return };
     let mut failures = Failures::default();
     let exact = exact();
-    for (channels, height, width, padding) in [
-        (6, 12, 10, Padding::Circular),
-        (5, 4, 3, Padding::Circular),
-        (50, 5, 9, Padding::Zero),
-        (20, 9, 9, Padding::Circular),
-    ] {
-        let operator = Operator::Conv { channels, height, width, padding, kernel: 5 };
+    for (channels, height, width) in [(6, 12, 10), (5, 4, 3), (50, 5, 9), (20, 9, 9)] {
+        let operator = Operator::Conv { channels, height, width, padding: Padding::Circular, kernel: 5 };
         let problem = contracting(plain(operator), 3, 31);
         let z = numbers(5, 3 * operator.state_len());
         let v = numbers(6, z.len());
