@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use subdeq_engine::{
     Activation, Cpu, Crop, Cuda, DataSets, Device, Dropout, Equilibria, Extent, Images, Injection, Integrate,
-    Layers, MIRRORED, Map, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, Padding,
+    Layers, MIRRORED, Map, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, PNorm, Padding,
     Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping, Summary,
     free_parameters,
 };
@@ -1255,6 +1255,29 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
         let (known, expected) = solved(&exact(), &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
         failures.small(|| format!("{map:?} by {solver:?}, {measure:?}"), relative_error(&z, &known), 1e-4);
         failures.holds(|| format!("{reports:?}, in f64 {expected:?}"), alike(&reports, &expected));
+    }
+    failures.show();
+}
+
+/// Images that several tiles of whole columns share, divided by their columns' largest entries: states and gradients.
+#[test]
+fn columns_of_wide_images() {
+    let Some(gpu) = gpu("columns of wide images") else { return };
+    let mut failures = Failures::default();
+    let operator = Operator::Conv { channels: 10, height: 20, width: 30, padding: Padding::Zero, kernel: 3 };
+    let largest = |map: &Map| map.equation().normalisation().is_some_and(|norm| norm.p == PNorm::Inf);
+    let map = maps(operator).into_iter().find(largest).unwrap();
+    let problem = contracting(map, 2, 3);
+    let (rule, tight) = (stopping(1e-6, 500), stopping(1e-13, 1000));
+    let (start, solver) = (Start::Constant(1.0), Solver::Anderson { window: 5, ridge: 1e-4, mixing: 1.0 });
+    let (expected, _) = solved(&exact(), &problem, &Solver::Picard, &tight, start).unwrap();
+    let (z, _) = solved(gpu, &problem, &solver, &rule, start).unwrap();
+    failures.small(|| "z".into(), relative_error(&z, &expected), 1e-5);
+    let v = numbers(4, expected.len());
+    let (known, _) = differentiated(&exact(), &problem, &Solver::Picard, &tight, &expected, &v).unwrap();
+    let (found, _) = differentiated(gpu, &problem, &solver, &rule, &expected, &v).unwrap();
+    for ((found, known), name) in found.iter().zip(&known).zip(["g", "gz", "gy", "gw"]) {
+        failures.small(|| name.into(), relative_error(found, known), 2e-5);
     }
     failures.show();
 }
