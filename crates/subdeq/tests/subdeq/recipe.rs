@@ -37,7 +37,7 @@ fn gradients_go_through_dropout_and_smoothing() {
         let mut model = Classifier::<Cpu<f64>>::new(device.clone(), spec, &mut rng(1)).unwrap();
         let set = device.images(&images(9, 2), 3).unwrap();
         let list = device.integers(&[7, 1 | MIRRORED, 4, 0, 8, 3]).unwrap();
-        let mut loss_of = |state: Option<&[(String, Vec<f64>)]>, model: &mut Classifier<Cpu<f64>>| {
+        let loss_of = |state: Option<&[(String, Vec<f64>)]>, model: &mut Classifier<Cpu<f64>>| {
             state.into_iter().for_each(|state| model.set_state(state).unwrap());
             let picks = Picks { list: &list, range: 0..6 };
             let batch = Batch { images: &set, picks, states: None, noise: noise() };
