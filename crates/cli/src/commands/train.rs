@@ -28,8 +28,8 @@ use crate::waiting::Waiting;
 /// Train a classifier around an equilibrium layer; without arguments, on digits that come with the program.
 ///
 /// A run is a folder: config.toml, metrics.jsonl, checkpoint.safetensors, model.safetensors, evaluation.json. The model
-/// with the lowest validation error (or the last, if no images are held out) is kept, certified and tested. A run that was stopped or killed continues with
-/// --resume, bit for bit as if nothing had happened.
+/// with the lowest validation error (or the last, if no images are held out) is kept, certified and tested. A run that
+/// was stopped or killed continues with --resume, bit for bit as if nothing had happened.
 ///
 /// Proved for every input: monotone (default), monotone-tied, monotone-product, monotone-tanh, mondeq-relu, mondeq-tanh,
 /// split-sign, row-signed, excitatory, divisive, rational, power-ratio, gains. The paper's, proved only where a

@@ -101,6 +101,7 @@ pub trait Layers: Device {
 
     /// The gradient of the mean cross-entropy of softmax(logits) over `batch` samples; loss and hits are counted. What should come
     /// out is the label with probability `1 - smoothing` and any class, the label among them, with the rest.
+    #[allow(clippy::too_many_arguments)]
     fn cross_entropy(
         &self,
         batch: usize,
