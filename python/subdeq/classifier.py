@@ -96,7 +96,7 @@ def array_shape(model: dict, name: str, size: int) -> tuple[int, ...]:
         return classes, size // classes
     if not name.endswith("weight") and not name.startswith("core."):
         return (size,)
-    if name.startswith("core.") and name.endswith("bias"):
+    if name.startswith("core.") and (name.endswith("bias") or (name == "core.b" and size == 1)):
         return (size,)
     columns = size // hidden
     if model["pool"] is None or size == hidden * hidden:

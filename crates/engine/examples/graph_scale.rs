@@ -62,8 +62,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let nodes = (edges / (DEGREE + 1)).max(1000);
     let cpu = Cpu::<f32>::new(threads)?;
     let clock = Instant::now();
-    let graph = Adjacency::new(&cpu, generate(nodes))?;
-    let entries = graph.matrix().columns.len();
+    let matrix = generate(nodes);
+    let entries = matrix.columns.len();
+    let graph = Adjacency::new(&cpu, matrix)?;
     println!(
         "{nodes} nodes, {entries} entries, symmetric: {}, made in {:.1?}",
         graph.is_symmetric(),

@@ -1,10 +1,10 @@
 //! Maps by the names that the paper, the theory and the program give them.
 
-use crate::{Activation, BadMap, Form, Groups, Layout, Map, PNorm, Parts, WeightClass};
+use crate::{Activation, BadMap, Form, Groups, Layout, Map, PNorm, Parametrisation, Parts, WeightClass};
 
 impl Map {
     /// The names that [`Map::named`] understands: the paper's models, then the sound ones.
-    pub const NAMES: [&'static str; 27] = [
+    pub const NAMES: [&'static str; 28] = [
         "subdeq-tanh",
         "subdeq-normalized-tanh",
         "subdeq-abs-normalized-tanh",
@@ -23,6 +23,7 @@ impl Map {
         "hyper-appnp-tanh",
         "monotone",
         "monotone-product",
+        "monotone-tied",
         "monotone-tanh",
         "excitatory",
         "row-signed",
@@ -47,7 +48,8 @@ impl Map {
     }
 
     /// The map of that name, with the constants that the models of that name are trained with. `subdeq-power-tanh` is what
-    /// the authors' program computes; the printed `tanh(W z)^0.99 + y` is not a number wherever `(W z)_i < 0`.
+    /// the authors' program computes; the printed `tanh(W z)^0.99 + y` is not a number wherever `(W z)_i < 0`. The weights of
+    /// `monotone-tied` are `A`, with `b = 1`.
     ///
     /// # Errors
     /// A name that is not one of [`Map::NAMES`].
@@ -69,6 +71,10 @@ impl Map {
             }
             "mondeq-relu" | "monotone" | "monotone-product" => monotone(Relu),
             "mondeq-tanh" | "monotone-tanh" => monotone(Tanh),
+            "monotone-tied" => {
+                let form = Form::Tied { margin: 1.0, skew: Parametrisation::FIRST_SKEW };
+                Map::of_form(form, Relu, 0.0)?.inner()
+            }
             "appnp" | "hyper-appnp" => graph(Identity, 0.0),
             "hyper-appnp-tanh" => graph(Tanh, 0.0),
             "appnp-projected" => ball(Identity),

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use subdeq::model::{Answer, ClassifierSpec, Core};
 use subdeq::subdeq_engine::network::Adam;
 use subdeq::train::{
-    Cosine, DataConfig, ModelNote, Order, RunFolder, TensorFile, TrainConfig, certified_radii, load_model,
+    Cosine, DataConfig, ModelNote, Order, Recipe, RunFolder, TensorFile, TrainConfig, certified_radii, load_model,
 };
 use subdeq::{Cpu, Init, Layout, Stopping};
 
@@ -129,6 +129,7 @@ impl Options {
             channels,
             hidden: self.hidden,
             pool: self.pool,
+            injection_norm: false,
             classes,
             core,
             init: Init::default(),
@@ -136,6 +137,7 @@ impl Options {
         let data = DataConfig {
             name: "arrays".into(),
             split: "none".into(),
+            validation: 0,
             split_seed: self.seed,
             fingerprint: String::new(),
             white: self.white,
@@ -151,6 +153,7 @@ impl Options {
             seed: self.seed,
             warm_start: false,
             rate: Cosine { start: self.learning_rate, end: 1e-3 * self.learning_rate },
+            recipe: Recipe::default(),
             data,
             model,
         };

@@ -2,12 +2,15 @@
 
 mod attack;
 mod certify;
+mod configs;
 mod degree;
 mod graph;
 mod killed;
 mod lying;
+mod own_data;
 mod report;
 mod reproduce;
 mod solve;
 mod stopped;
 mod train;
+mod words;

@@ -128,8 +128,17 @@ pub fn folder_of(name: &str) -> String {
 /// Names of graphs whose hyperedges are read without their first node, the citing paper.
 const CITED_ONLY: &str = "hypergcn-";
 
+/// Whether a path is that of an `.npz` file with a graph in it: one that has edges, or an adjacency matrix.
+#[must_use]
+pub fn is_graph_npz(path: &Path) -> bool {
+    let named = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npz"));
+    let names = if named { Npz::names(path).unwrap_or_default() } else { Vec::new() };
+    names.iter().any(|name| name == "edges" || name == "adj_indices")
+}
+
 impl GraphDataset {
-    /// Loads a graph by name (see [`GRAPH_NAMES`]) or from a folder. `data_dir` is the user's `--data-dir`.
+    /// Loads a graph by name (see [`GRAPH_NAMES`]), from a folder, or from an .npz file. `data_dir` is the user's
+    /// `--data-dir`.
     pub fn load(name: &str, data_dir: Option<&Path>) -> Result<Self> {
         Self::load_with(name, data_dir, Multiplicity::Binary)
     }
@@ -147,13 +156,16 @@ impl GraphDataset {
             let folder = data_dir::find(&folder_of(name), data_dir)?;
             return Self::from_folder(&folder, name, multiplicity);
         }
-        let folder = Path::new(name);
-        if folder.is_dir() {
-            return Self::from_folder(folder, name, multiplicity);
+        let path = Path::new(name);
+        if path.is_dir() {
+            return Self::from_folder(path, name, multiplicity);
+        }
+        if is_graph_npz(path) {
+            return Self::assemble(name, name, npz_parts(path, multiplicity)?);
         }
         Err(DataError::request(
-            format!("'{name}' is neither a known graph nor a folder"),
-            format!("use one of {} or the path of a folder", GRAPH_NAMES.join(", ")),
+            format!("'{name}' is neither a known graph nor a folder nor an .npz file with one"),
+            format!("use one of {} or the path of a folder or .npz file", GRAPH_NAMES.join(", ")),
         ))
     }
 

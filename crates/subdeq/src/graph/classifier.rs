@@ -46,8 +46,15 @@ impl Prediction {
     /// The probability that the model gives to the class it chose for a node.
     #[must_use]
     pub fn probability(&self, node: usize) -> f64 {
+        self.probabilities(node)[self.classes[node] as usize]
+    }
+
+    /// The probabilities that the model gives to the classes of a node.
+    #[must_use]
+    pub fn probabilities(&self, node: usize) -> Vec<f64> {
         let channels = self.state.len() / self.classes.len();
-        Softmax::of(&self.state[node * channels..][..channels]).probability(self.classes[node] as usize)
+        let softmax = Softmax::of(&self.state[node * channels..][..channels]);
+        (0..channels).map(|class| softmax.probability(class)).collect()
     }
 }
 

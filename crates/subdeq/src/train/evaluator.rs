@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use subdeq_engine::{Network, Picks};
+use subdeq_engine::{Network, Picks, View};
 
 use super::trainer::{EVALUATION_BATCH, in_order};
 use super::{Evaluation, Example, Images, ModelNote};
@@ -138,7 +138,7 @@ fn standardised<D: Network<Elem = f32>>(
     let len = images.image_len();
     let mut x = vec![0.0; indices.len() * len];
     for (&index, x) in indices.iter().zip(x.chunks_exact_mut(len)) {
-        images.standardise(index, false, model.order(), x);
+        images.standardise(index, View::default(), model.order(), x);
     }
     x
 }

@@ -7,7 +7,7 @@
 //! | `config.toml` | everything that decides the result; complete, so that the run can be repeated |
 //! | `metrics.jsonl` | one line per epoch |
 //! | `checkpoint.safetensors` | parameters, optimiser, position: where `resume` continues, bit for bit |
-//! | `model.safetensors` | the parameters with the lowest validation error, with config and certificate in the metadata |
+//! | `model.safetensors` | the parameters with the lowest validation error (the last ones, if nothing is held out), with config and certificate in the metadata |
 //! | `evaluation.json` | what that model does on the test images |
 //!
 //! One process trains in a folder at a time ([`RunFolder::claim`]); what is read from files is compared with what their
@@ -18,6 +18,7 @@ mod checkpoint;
 mod config;
 mod evaluation;
 mod evaluator;
+mod recipe;
 mod regular_file;
 mod run;
 mod run_folder;
@@ -30,6 +31,7 @@ pub use checkpoint::{Checkpoint, TensorFile};
 pub use config::{DataConfig, TrainConfig};
 pub use evaluation::{Evaluation, Example, VerdictSummary};
 pub use evaluator::{EvaluationOptions, certified_radii, certify_samples, evaluate_in_full};
+pub use recipe::Recipe;
 pub use regular_file::{check_regular_file, read_regular_file};
 pub(crate) use run::understood;
 pub use run::{EVALUATION, ModelNote, Parts, RunOptions, load_model, train_run};

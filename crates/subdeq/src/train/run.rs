@@ -24,7 +24,7 @@ use crate::{Certificate, Error, Result};
 pub struct Parts {
     /// What the parameters are fitted to.
     pub train: Images,
-    /// What selects the epoch.
+    /// What selects the epoch; if there are none, the last one is taken.
     pub validation: Images,
     /// What is reported.
     pub test: Images,
@@ -50,7 +50,7 @@ impl Default for RunOptions {
 pub struct ModelNote {
     /// How it was trained.
     pub config: TrainConfig,
-    /// The epoch (from 1) and validation error, in percent, that it was selected by.
+    /// The epoch (from 1) and validation error, in percent, that it was selected by (training error, if nothing was held out).
     pub selected: (usize, f64),
     /// What is proved about it for all inputs that it is meant for; none for models without a fixed point.
     #[serde(default, deserialize_with = "understood")]

@@ -14,6 +14,7 @@ fn spec(layout: Layout, core: Core) -> ClassifierSpec {
         channels: 2,
         hidden: 5,
         pool,
+        injection_norm: false,
         classes: 3,
         core,
         init: Init::Release,
@@ -48,9 +49,15 @@ fn cores(layout: Layout, tolerance: f64) -> Vec<Core> {
 #[test]
 fn the_loss_moves_as_each_gradient_says() {
     for layout in [Layout::Dense, Layout::Conv] {
-        for core in cores(layout, 1e-13) {
-            let what = format!("{layout:?} {core:?}");
-            let mut model = Classifier::<Cpu<f64>>::new(cpu(), spec(layout, core), &mut rng(1)).unwrap();
+        let plain = cores(layout, 1e-13).into_iter().map(|core| spec(layout, core));
+        // Signed and positive injections, two of them, and cores that are no equilibria.
+        let normed = cores(layout, 1e-13).into_iter().filter(|core| {
+            ["monotone", "split-sign", "power-ratio", "explicit-tanh", "node-tanh"].contains(&core.name())
+        });
+        let normed = normed.map(|core| ClassifierSpec { injection_norm: true, ..spec(layout, core) });
+        for spec in plain.chain(normed) {
+            let what = format!("{layout:?}, injection norm {}, {:?}", spec.injection_norm, spec.core);
+            let mut model = Classifier::<Cpu<f64>>::new(cpu(), spec, &mut rng(1)).unwrap();
             let x = random(6 * 32, 2);
             let labels = [0, 1, 2, 0, 1, 2];
             let before = model.state().unwrap();
@@ -58,7 +65,7 @@ fn the_loss_moves_as_each_gradient_says() {
             model.train_step(&x, &labels, &Adam::new(1e-6, 0.0, 1)).unwrap();
             let after = model.state().unwrap();
             let parameter = |name: &str| {
-                !(name.ends_with(".mean") || name.ends_with(".square") || name.starts_with("norm.running"))
+                !(name.ends_with(".mean") || name.ends_with(".square") || name.contains("norm.running"))
             };
             let mut listened = 0;
             for (k, (name, value)) in before.iter().enumerate().filter(|(_, (name, _))| parameter(name)) {

@@ -12,6 +12,8 @@ mod gradients;
 mod ode;
 mod promises;
 mod radii;
+mod recipe;
+mod tied;
 
 #[cfg(target_os = "linux")]
 #[path = "../../../data/fuzz/limited.rs"]

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::chunks::{divide, for_each_chunk};
-use super::dropout::Dropout;
 use crate::cpu::Cpu;
 use crate::cpu::isa::Vectorised;
 use crate::cpu::parts::Parts;
 use crate::cpu::simd::{Lanes, SimdReal};
+use crate::dropout::Dropout;
 use crate::network::Csr;
 use crate::{EngineError, GraphOperator, Result};
 
