@@ -208,7 +208,8 @@ impl Gpu {
     fn load_once(&self, module: &Module, prepare: impl Fn(&Kernel, &str) -> Result<()>) -> Result<()> {
         let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         let first = entries(module.ptx).next().map(|(kernel, _)| kernel);
-        let is_there = |name| self.kernels.read().unwrap_or_else(PoisonError::into_inner).contains_key(name);
+        let is_there =
+            |name| self.kernels.read().unwrap_or_else(PoisonError::into_inner).contains_key(name);
         if first.is_none_or(is_there) {
             return Ok(());
         }

@@ -686,9 +686,7 @@ fn peaks_of_many_shapes() {
                 (plain(Operator::Dense { n }), Parametrisation::MonotoneShifted { margin: 1.5 });
             let what = || format!("{name}, {n} rows");
             let expected = parametrised_by(&exact(), &map, shifted, &free).unwrap();
-            let Some(found) = failures.value(what, parametrised_by(gpu, &map, shifted, &free)) else {
-                continue;
-            };
+            let Some(found) = failures.value(what, parametrised_by(gpu, &map, shifted, &free)) else { continue };
             failures.small(what, relative_error(&found[0], &expected[0]), 3e-6);
             let sum: f64 = found[1].iter().map(|x| x * x).sum();
             failures.holds(|| format!("{}: a derivative of {sum}", what()), sum.is_finite());
