@@ -13,7 +13,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use subdeq::Verdict;
-use subdeq::graph::{GraphConfig, GraphEpoch, GraphModel, GraphSplit, Prediction, Selection, train_graph};
+use subdeq::graph::{
+    GraphConfig, GraphEpoch, GraphModel, GraphSplit, InjectionBound, Prediction, Selection, train_graph,
+};
 use subdeq::subdeq_map::Map;
 use subdeq_data::graph::GraphSplitRule;
 
@@ -430,6 +432,10 @@ fn tested(
     let prediction = classifier.predict(problem, threads).map_err(Failure::other)?;
     let convergence = classifier.convergence(problem, DISTANCE).map_err(Failure::other)?;
     let verdict = &convergence.certificate.verdict;
+    // Proofs for injections of any sign are those in the 2-norm.
+    if verdict.is_proven() && convergence.certificate.injection == InjectionBound::Any {
+        convergence.certificate.recheck(problem.operator()).map_err(Failure::other)?;
+    }
     Ok(Tested {
         accuracy: 100.0 * prediction.accuracy(problem.labels(), &split.test),
         calibration: calibration(&prediction, problem.labels(), &split.test),
