@@ -386,15 +386,10 @@ impl Bench<'_> {
         };
         let most = |count: fn(&GraphEpoch) -> u32| run.epochs.iter().map(count).max().unwrap_or(0);
         let converged = run.epochs.iter().filter(|epoch| epoch.converged).count();
-        let last = run.epochs.last().map_or(0.0, |epoch| epoch.validation_accuracy);
-        let validation_accuracy = match key.protocol {
-            Protocol::Half => run.validation_accuracy,
-            Protocol::Given => last,
-        };
         let record = Record {
             key: key.clone(),
             nodes: [split.train.len(), split.validation.len(), split.test.len()],
-            validation_accuracy: (!split.validation.is_empty()).then_some(100.0 * validation_accuracy),
+            validation_accuracy: (!split.validation.is_empty()).then_some(100.0 * run.validation_accuracy),
             test,
             best_epoch: run.best_epoch,
             epochs: run.epochs.len(),
