@@ -8,9 +8,9 @@ use subdeq_map::Parametrisation;
 use crate::network::{Adam, ConvShape, Csr, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use crate::{
     Activation, Crop, CustomMap, CustomMaps, DataSets, Device, Dropout, EncoderShape, EngineError,
-    Equilibria, GraphDropout, GraphOperator, GraphSpec, Graphs, Images, Integrate, LabelledNodes, Layers, Map, NodeArray,
-    OdeReport, OdeTolerance, Operator, Order, Parametrise, Pass, Picks, Propagate, Result, SampleReport,
-    Solver, Spectra, Start, Stopping, Summary,
+    Equilibria, GraphDropout, GraphOperator, GraphSpec, Graphs, Images, Integrate, LabelledNodes, Layers,
+    Map, NodeArray, OdeReport, OdeTolerance, Operator, Order, Parametrise, Pass, Picks, Propagate, Result,
+    SampleReport, Solver, Spectra, Start, Stopping, Summary,
 };
 
 /// How often what happened.

@@ -101,9 +101,7 @@ impl<T: Real> GraphOperator<T> {
             }
         }
         let finite = |what: &'static str, numbers: &[T]| match numbers.iter().position(|x| !x.is_finite()) {
-            Some(index) => {
-                Err(EngineError::NotFinite { what, index, value: numbers[index].to_string() })
-            }
+            Some(index) => Err(EngineError::NotFinite { what, index, value: numbers[index].to_string() }),
             None => Ok(()),
         };
         finite("adjacency", &stored.values)?;

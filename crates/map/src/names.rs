@@ -39,7 +39,7 @@ impl Map {
     pub const TELEPORT: f64 = 0.1;
 
     /// The radius of the balls that rows of the projected graph models lie in.
-    pub const RADIUS: f64 = 4.0;
+    pub const RADIUS: f64 = 1.0;
 
     /// Whether a name is that of a graph's map.
     #[must_use]

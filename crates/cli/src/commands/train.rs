@@ -211,7 +211,11 @@ fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
 /// A config with the options that were given in the place of what it has.
 fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainConfig), Failure> {
     let data_dir = args.data_dir.path();
-    let data = if args.data.is_some() || args.split.is_some() || args.split_seed.is_some() || args.validation.is_some() {
+    let data = if args.data.is_some()
+        || args.split.is_some()
+        || args.split_seed.is_some()
+        || args.validation.is_some()
+    {
         let name = args.data.as_deref().unwrap_or(&config.data.name);
         let division = Division {
             split: args.split.as_deref().unwrap_or(&config.data.split),

@@ -43,7 +43,9 @@ impl Graph {
 
 /// The edges of a graph, each once.
 fn pairs(dataset: &GraphDataset) -> Vec<Vec<u32>> {
-    let row = |i: u32| dataset.adjacency.row(i as usize).0.iter().filter(move |&&j| i < j).map(move |&j| vec![i, j]);
+    let row = |i: u32| {
+        dataset.adjacency.row(i as usize).0.iter().filter(move |&&j| i < j).map(move |&j| vec![i, j])
+    };
     (0..dataset.nodes() as u32).flat_map(row).collect()
 }
 

@@ -175,7 +175,12 @@ impl GraphDataset {
     pub fn from_folder(folder: &Path, name: &str, multiplicity: Multiplicity) -> Result<Self> {
         let origin = folder.display().to_string();
         let parts = if let Some(path) = file_like(folder, "hyperedges-", ".txt")? {
-            hypergraph_parts(folder, &path, multiplicity, GRAPH_NAMES.contains(&name) && name.starts_with(CITED_ONLY))?
+            hypergraph_parts(
+                folder,
+                &path,
+                multiplicity,
+                GRAPH_NAMES.contains(&name) && name.starts_with(CITED_ONLY),
+            )?
         } else if folder.join("graph.npz").exists() {
             npz_parts(&folder.join("graph.npz"), multiplicity)?
         } else if let Some(path) =
@@ -250,7 +255,8 @@ impl GraphDataset {
     /// Hyperedges that are too large to be expanded to cliques.
     pub fn propagation(&self) -> Result<Csr> {
         if let Some(why) = &self.not_expanded {
-            let remedy = "leave out the hyperedges that join everything, or propagate over the hyperedges themselves";
+            let remedy =
+                "leave out the hyperedges that join everything, or propagate over the hyperedges themselves";
             return Err(DataError::request(why.clone(), remedy));
         }
         normalised(&self.adjacency)

@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 use subdeq_engine::GraphNorm;
 use subdeq_engine::cpu::graph::OutputActivation;
-use subdeq_map::{Map, SignStructure};
+use subdeq_map::{Form, Map, SignStructure};
 use subdeq_theory::bounds::Contraction;
 use subdeq_theory::by_form::{self, WeightFacts};
-use subdeq_theory::certificate::{Attempt, Verdict};
+use subdeq_theory::certificate::{Attempt, Theorem, Verdict};
 
 use super::{Csr, GraphModel, GraphOperator};
+use crate::{Error, Result};
 
 /// What is known about the injection `f`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,6 +50,70 @@ impl GraphCertificate {
     pub fn iterations(&self, residual: f64, tolerance: f64) -> Option<u64> {
         Some(Contraction::new(self.factor()?)?.iterations_from_residual(residual, tolerance))
     }
+}
+
+impl GraphCertificate {
+    /// Checks a factor in the 2-norm anew, by other means than it was found: `||A||_2^2 <= max_i (A x)_i/x_i max_j (A' x)_j/x_j`
+    /// for positive `x`, every operation rounded upwards, with `x` the square roots of the rows' lengths.
+    ///
+    /// # Errors
+    /// A verdict that is not a proof in the 2-norm, or one that this does not confirm.
+    pub fn recheck(&self, operator: &GraphOperator<f32>) -> Result<()> {
+        let Verdict::Proven { theorem: Theorem::GraphPropagation, factor: Some(factor), .. } = self.verdict
+        else {
+            return Err(Error::invalid("there is no factor in the 2-norm to be checked"));
+        };
+        let Form::Graph { teleport } = self.map.form() else {
+            return Err(Error::invalid(format!("`{}` does not propagate over a graph", self.map)));
+        };
+        if self.map.normalisation().is_some() || !self.map.activation().slopes_in_unit_interval() {
+            return Err(Error::invalid(format!("`{}` may stretch what it is given", self.map)));
+        }
+        let kept = (1.0 - teleport).next_up();
+        let bound = (kept * norm_rounded_upwards(operator)?).next_up();
+        if bound > factor * (1.0 + RECHECKED) {
+            return Err(Error::invalid(format!("the factor is at most {bound}, not {factor}")));
+        }
+        Ok(())
+    }
+}
+
+/// What rounding upwards may add to a factor, relative to it.
+const RECHECKED: f64 = 1e-9;
+
+fn norm_rounded_upwards(operator: &GraphOperator<f32>) -> Result<f64> {
+    let numbers = operator.stored().values.iter().chain(operator.own().unwrap_or_default());
+    if !numbers.clone().all(|x| (0.0..f32::INFINITY).contains(x)) {
+        return Err(Error::invalid("a weight of the graph is negative or not finite"));
+    }
+    let above = |matrix: &Csr<f32>, x: &[f64]| -> Vec<f64> {
+        let row = |range: &[usize]| {
+            (range[0]..range[1]).fold(0.0f64, |sum, k| {
+                let product = f64::from(matrix.values[k]) * x[matrix.columns[k] as usize];
+                (sum + product.next_up()).next_up()
+            })
+        };
+        matrix.starts.windows(2).map(row).collect()
+    };
+    let stored = operator.stored();
+    let transposed = stored.transposed();
+    let own = operator.own();
+    let length = |row: &[usize]| ((row[1] - row[0]) as f64 + f64::from(u8::from(own.is_some()))).max(1.0);
+    let x: Vec<f64> = stored.starts.windows(2).map(|row| length(row).sqrt()).collect();
+    let largest = |image: &[f64]| image.iter().zip(&x).map(|(y, x)| (y / x).next_up()).fold(0.0, f64::max);
+    Ok(match own {
+        None => {
+            let squared = largest(&above(stored, &x)) * largest(&above(&transposed, &x));
+            squared.next_up().sqrt().next_up()
+        }
+        // Symmetric: one ratio is enough.
+        Some(own) => {
+            let passed = above(stored, &above(&transposed, &x));
+            let kept = own.iter().zip(&x).map(|(&own, x)| (f64::from(own) * x).next_up());
+            let image: Vec<f64> = passed.iter().zip(kept).map(|(a, b)| (a + b).next_up()).collect();
+            largest(&image)
+        }
+    })
 }
 
 impl GraphModel {
@@ -159,10 +224,8 @@ fn sparse_product(matrix: &Csr<f32>, x: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use subdeq_theory::certificate::Theorem;
-
     use super::*;
-    use crate::graph::normalised_adjacency;
+    use crate::graph::{normalised_adjacency, normalised_incidence};
 
     fn star() -> GraphOperator<f32> {
         let edges: Vec<(u32, u32)> = (1..30).map(|j| (0, j)).chain([(3, 4), (7, 8)]).collect();
@@ -201,6 +264,41 @@ mod tests {
         // shift 1.2 - 0.2 = 1.0: mu_p(1) = 0.278465.
         assert!((certificate.factor().unwrap() - 0.278465).abs() < 1e-5);
         assert!(!outer.certify_for(&star(), InjectionBound::AtLeast(-12.1)).verdict.is_proven());
+    }
+
+    #[test]
+    fn factors_in_the_two_norm_are_confirmed_and_forgeries_are_not() {
+        let hyperedges = [vec![0, 1, 2, 2], vec![], vec![3], vec![1, 3, 5, 7, 9], (0..20).collect()];
+        let incidence = normalised_incidence(31, &hyperedges).unwrap();
+        for (name, operator) in
+            [("appnp-projected-tanh", &star()), ("appnp", &star()), ("hyper-appnp", &incidence)]
+        {
+            let mut certificate = GraphModel::equilibrium(name, 0.1).unwrap().certify(operator);
+            certificate.recheck(operator).unwrap();
+            assert!((certificate.factor().unwrap() - 0.9).abs() < 1e-6, "{name}");
+            let mut heavier = operator.clone();
+            match &mut heavier {
+                GraphOperator::Pairs(matrix) => matrix.values.iter_mut().for_each(|x| *x *= 1.001),
+                GraphOperator::Hyperedges { own, .. } => own.iter_mut().for_each(|x| *x *= 1.01),
+            }
+            assert!(certificate.recheck(&heavier).is_err(), "{name}");
+            let Verdict::Proven { factor, .. } = &mut certificate.verdict else { panic!("{name}") };
+            *factor = Some(0.899);
+            assert!(certificate.recheck(operator).unwrap_err().to_string().contains("not 0.899"), "{name}");
+        }
+        let normalised = GraphModel::paper("appnp-normalized-tanh", 0.1).unwrap();
+        assert!(normalised.certify(&star()).recheck(&star()).is_err());
+    }
+
+    /// Rounded downwards, the stored matrix of hyperedges has a norm of at most 1, whatever their sizes.
+    #[test]
+    fn the_norm_of_hyperedges_is_at_most_one() {
+        for size in [1u32, 2, 3, 7, 1000] {
+            let hyperedges: Vec<Vec<u32>> = (0..size).map(|k| (k / 2..size).collect()).collect();
+            let operator = normalised_incidence(size as usize, &hyperedges).unwrap();
+            // Rounding upwards adds less than rounding downwards took, unless nothing had to be rounded.
+            assert!(norm_rounded_upwards(&operator).unwrap() <= 1.0 + 1e-12, "{size}");
+        }
     }
 
     #[test]

@@ -302,3 +302,27 @@ fn nodes_of_a_large_hypergraph_keep_their_numbers() {
         }
     }
 }
+
+#[test]
+fn the_mean_of_the_weights_is_evaluated_and_survives_a_checkpoint() {
+    let (problem, split) = planted(120, 2, 8);
+    let model = GraphModel::equilibrium("appnp", 0.1).unwrap();
+    let config = GraphConfig { epochs: 30, hidden: 8, averaging: 0.9, ..GraphConfig::new(model) };
+    let mut trainer = GraphTrainer::new(&problem, &split, &config).unwrap();
+    for _ in 0..11 {
+        trainer.next_epoch().unwrap();
+    }
+    let checkpoint = trainer.checkpoint().unwrap();
+    let mut continued = GraphTrainer::resume(&problem, &split, &config, &checkpoint).unwrap();
+    while let Some(epoch) = continued.next_epoch().unwrap() {
+        assert_eq!(trainer.next_epoch().unwrap(), Some(epoch));
+    }
+    // The trainings are the same, what is evaluated is not.
+    let plain = GraphConfig { averaging: 0.0, ..config.clone() };
+    let (mean, last) = [&config, &plain].map(|config| train_graph(&problem, &split, config, |_| ()).unwrap()).into();
+    assert!(mean.epochs.iter().zip(&last.epochs).all(|(a, b)| a.loss == b.loss));
+    assert!(mean.classifier.weights != last.classifier.weights);
+    assert!(GraphTrainer::resume(&problem, &split, &plain, &checkpoint).is_err());
+    let refused = GraphConfig { averaging: 1.0, ..config };
+    assert!(GraphTrainer::new(&problem, &split, &refused).is_err());
+}

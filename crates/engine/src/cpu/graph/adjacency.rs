@@ -130,9 +130,7 @@ impl<T: SimdReal> Adjacency<T> {
             Transpose::Other(matrix, chunks) => entries(matrix, chunks),
         };
         match self.operator.own() {
-            None => {
-                Edges { forward, backward: transposed, symmetric: self.is_symmetric(), hyperedges: None }
-            }
+            None => Edges { forward, backward: transposed, symmetric: self.is_symmetric(), hyperedges: None },
             Some(own) => Edges {
                 forward,
                 backward: forward,

@@ -8,8 +8,8 @@ use crate::cpu::packed::check_len;
 use crate::cpu::simd::SimdReal;
 use crate::network::{Adam, Csr, Softmax};
 use crate::{
-    EncoderShape, EngineError, GraphDropout, GraphOperator, GraphSpec, Graphs, LabelledNodes, NodeArray, Propagate, Result,
-    SampleReport, Summary,
+    EncoderShape, EngineError, GraphDropout, GraphOperator, GraphSpec, Graphs, LabelledNodes, NodeArray,
+    Propagate, Result, SampleReport, Summary,
 };
 
 /// A graph in the machine's memory.

@@ -33,7 +33,10 @@ impl Hypergraph {
             let size = members.len() as f64;
             members.iter().map(|&node| (node, (parts[node] * size).sqrt().recip())).collect()
         };
-        Self { hyperedges: members.iter().map(weighed).collect(), own: parts.iter().map(|p| p.recip()).collect() }
+        Self {
+            hyperedges: members.iter().map(weighed).collect(),
+            own: parts.iter().map(|p| p.recip()).collect(),
+        }
     }
 
     fn operator(&self) -> GraphOperator<f64> {
@@ -56,7 +59,8 @@ impl Hypergraph {
             }
         }
         // Both ways round the same product: exactly symmetric.
-        let entries = |row: &Vec<f64>| (0..).zip(row).filter(|(_, x)| **x != 0.0).map(|(j, &x)| (j, x)).collect();
+        let entries =
+            |row: &Vec<f64>| (0..).zip(row).filter(|(_, x)| **x != 0.0).map(|(j, &x)| (j, x)).collect();
         GraphOperator::Pairs(csr(nodes, &matrix.iter().map(entries).collect::<Vec<_>>()))
     }
 }
@@ -73,7 +77,8 @@ fn csr(cols: usize, rows: &[Vec<(u32, f64)>]) -> Csr<f64> {
 
 fn maps() -> Vec<GraphMap> {
     let named = |name: &str| Map::named(name, Layout::Graph).unwrap();
-    let plain = ["hyper-appnp", "hyper-appnp-tanh", "appnp-tanh", "appnp-tanh-2", "appnp-normalized-tanh"].map(named);
+    let plain =
+        ["hyper-appnp", "hyper-appnp-tanh", "appnp-tanh", "appnp-tanh-2", "appnp-normalized-tanh"].map(named);
     let rows = named("appnp-tanh").normalised(PNorm::Inf, Groups::GraphRows).unwrap();
     let ball = named("hyper-appnp-tanh").projected(Groups::GraphRows, 0.3).unwrap();
     plain.into_iter().chain([rows, ball]).map(|map| GraphMap::new(map).unwrap()).collect()
@@ -89,7 +94,13 @@ fn numbers(seed: u64, count: usize) -> Vec<f64> {
 }
 
 /// State, gradient of the equilibrium, and (linear maps) both by conjugate gradients.
-fn solved(operator: GraphOperator<f64>, map: &GraphMap, channels: usize, f: &[f64], v: &[f64]) -> Vec<Vec<f64>> {
+fn solved(
+    operator: GraphOperator<f64>,
+    map: &GraphMap,
+    channels: usize,
+    f: &[f64],
+    v: &[f64],
+) -> Vec<Vec<f64>> {
     let cpu = Cpu::<f64>::new(1).unwrap();
     let graph = Adjacency::new(&cpu, operator).unwrap();
     let (edges, nodes) = (graph.edges(), graph.nodes());
@@ -115,7 +126,8 @@ fn gap(a: &[f64], b: &[f64]) -> f64 {
 
 #[test]
 fn two_steps_are_the_matrix_written_out() {
-    for (seed, nodes, hyperedges, channels) in [(1, 40, 30, 3), (2, 7, 50, 9), (3, 25, 0, 1), (4, 60, 60, 17)] {
+    for (seed, nodes, hyperedges, channels) in [(1, 40, 30, 3), (2, 7, 50, 9), (3, 25, 0, 1), (4, 60, 60, 17)]
+    {
         let hypergraph = Hypergraph::random(seed, nodes, hyperedges);
         let (f, v) = (numbers(seed, nodes * channels), numbers(seed + 10, nodes * channels));
         for map in maps() {
@@ -140,7 +152,9 @@ fn gradients_over_hyperedges_agree_with_differences() {
         };
         let gradient = &solved(hypergraph.operator(), &map, channels, &f, &v)[1];
         for k in 0..f.len() {
-            let moved = |by: f64| f.iter().enumerate().map(|(i, x)| x + if i == k { by } else { 0.0 }).collect::<Vec<_>>();
+            let moved = |by: f64| {
+                f.iter().enumerate().map(|(i, x)| x + if i == k { by } else { 0.0 }).collect::<Vec<_>>()
+            };
             let wanted = (value(&moved(h)) - value(&moved(-h))) / (2.0 * h);
             assert!((gradient[k] - wanted).abs() < 1e-7, "{}: {k}: {} {wanted}", map.equation(), gradient[k]);
         }
@@ -163,7 +177,8 @@ fn the_order_of_nodes_and_hyperedges_does_not_matter() {
     };
     let mut own = vec![0.0; nodes];
     (0..nodes).for_each(|node| own[new(node)] = hypergraph.own[node]);
-    let moved = |hyperedge: &Vec<(usize, f64)>| hyperedge.iter().rev().map(|&(node, w)| (new(node), w)).collect();
+    let moved =
+        |hyperedge: &Vec<(usize, f64)>| hyperedge.iter().rev().map(|&(node, w)| (new(node), w)).collect();
     let permuted = Hypergraph { hyperedges: hypergraph.hyperedges.iter().rev().map(moved).collect(), own };
     for map in maps() {
         let plain = solved(hypergraph.operator(), &map, channels, &f, &v);
@@ -212,8 +227,13 @@ fn a_hyperedge_of_very_many_nodes_is_a_mean() {
     // Written out it would have 1e10 entries.
     let nodes = 100_000;
     let weight = (0.5 / nodes as f32).sqrt();
-    let incidence =
-        Csr { rows: nodes, cols: 1, starts: (0..=nodes).collect(), columns: vec![0; nodes], values: vec![weight; nodes] };
+    let incidence = Csr {
+        rows: nodes,
+        cols: 1,
+        starts: (0..=nodes).collect(),
+        columns: vec![0; nodes],
+        values: vec![weight; nodes],
+    };
     let cpu = Cpu::<f32>::new(2).unwrap();
     let graph = Adjacency::new(&cpu, GraphOperator::Hyperedges { incidence, own: vec![0.5; nodes] }).unwrap();
     let map = GraphMap::new(Map::named("hyper-appnp", Layout::Graph).unwrap()).unwrap();
@@ -240,7 +260,8 @@ fn odd_hyperedges_are_right_or_refused() {
     // Nothing of hyperedges is dropped.
     let error = ThinnedEdges::default().refresh(&cpu, &graph, Dropout::new(0.5, 1, 1)).unwrap_err();
     assert!(error.to_string().contains("hyperedges cannot be dropped"), "{error}");
-    let incidence = Csr { rows: 2, cols: 1, starts: vec![0, 1, 2], columns: vec![0, 0], values: vec![0.5; 2] };
+    let incidence =
+        Csr { rows: 2, cols: 1, starts: vec![0, 1, 2], columns: vec![0, 0], values: vec![0.5; 2] };
     let refused = |incidence: &Csr<f64>, own: Vec<f64>| {
         let operator = GraphOperator::Hyperedges { incidence: incidence.clone(), own };
         Adjacency::new(&cpu, operator).unwrap_err().to_string()

@@ -108,7 +108,8 @@ impl<T: SimdReal> Passes<T> {
         let (constants, isa) = (self.constants, self.isa);
         let row_norms = if constants.finish.by_row() { &mut *norms } else { &mut [] };
         let mut middle = std::mem::take(&mut self.middle);
-        let source = argument.map(|x| gather(&self.cpu, isa, edges.hyperedges, constants.stride, x, &mut middle));
+        let source =
+            argument.map(|x| gather(&self.cpu, isa, edges.hyperedges, constants.stride, x, &mut middle));
         {
             let (images, row_norms) = (Parts::new(image), Parts::new(row_norms));
             for_each_chunk(&self.cpu, &mut self.partials[..chunks.len()], |k, partial| {
@@ -209,8 +210,13 @@ impl<T: SimdReal> Passes<T> {
 
     /// `gradient += (1 - t) A^T after`; `scratch` is overwritten.
     pub fn pull_start(&mut self, edges: &Edges<'_, T>, after: &[T], scratch: &mut [T], gradient: &mut [T]) {
-        let constants =
-            Constants { teleport: T::ONE, tanh: false, inner: false, finish: Finish::Plain, ..self.constants };
+        let constants = Constants {
+            teleport: T::ONE,
+            tanh: false,
+            inner: false,
+            finish: Finish::Plain,
+            ..self.constants
+        };
         let step = Step { image: after, norms: &[], injection: after };
         self.pull_chunks(edges, constants, &step, Some(after), None, scratch, Some(gradient), None);
     }
@@ -232,7 +238,8 @@ impl<T: SimdReal> Passes<T> {
         let (isa, chunks) = (self.isa, entries.chunks);
         self.reserve(chunks.len());
         let mut middle = std::mem::take(&mut self.middle);
-        let source = after.map(|q| gather(&self.cpu, isa, edges.hyperedges, constants.stride, q, &mut middle));
+        let source =
+            after.map(|q| gather(&self.cpu, isa, edges.hyperedges, constants.stride, q, &mut middle));
         let (qs, gradients) = (Parts::new(q), injection_gradient.map(Parts::new));
         for_each_chunk(&self.cpu, &mut self.partials[..chunks.len()], |k, partial| {
             let rows = chunks[k].clone();

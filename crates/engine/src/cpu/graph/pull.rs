@@ -10,10 +10,10 @@ use std::ops::Range;
 use super::adjacency::Entries;
 use super::propagate::{Constants, Finish, Source};
 use super::residual::Residual;
+use crate::Measure;
 use crate::cpu::distance::Distance;
 use crate::cpu::isa::Vectorised;
 use crate::cpu::simd::{Lanes, SimdReal};
-use crate::Measure;
 
 impl<T: SimdReal> Constants<T> {
     /// `s'(u)` from an image before its normalisation.

@@ -14,7 +14,7 @@ pub fn table(table: Table, ledger: &Ledger, seeds: u64) -> String {
     let mut text = format!(
         "Test accuracy in %, mean ± standard deviation of {seeds} runs; in brackets the difference to the paper's mean in \
          the paper's standard deviations. *released*: ten steps, as the published code; *equilibrium*: the same map to its \
-         equilibrium; *printed*: the paper's equation, to its equilibrium.\n\n\
+         equilibrium, proved to be the only one (rows projected onto a ball where it would normalise); *printed*: the paper's equation, to its equilibrium.\n\n\
          | graph | model | paper | released | equilibrium | printed | remarks |\n|---|---|---|---|---|---|---|\n"
     );
     for &(graph, model, mean, deviation) in table.cells() {

@@ -143,7 +143,9 @@ impl Table {
         match (self, form) {
             (Table::Four, _) => GraphSplitRule::Main,
             (Table::Six, Form::Paper) => GraphSplitRule::AppendixPaper { test_seed: 0 },
-            (Table::Six, Form::Release | Form::Equilibrium) => GraphSplitRule::AppendixRelease { test_seed: 0 },
+            (Table::Six, Form::Release | Form::Equilibrium) => {
+                GraphSplitRule::AppendixRelease { test_seed: 0 }
+            }
         }
     }
 }
@@ -210,10 +212,11 @@ impl Bench<'_, '_> {
             };
             Form::ALL.into_iter().flat_map(cells)
         });
-        let plans = cells.filter(|&(graph, model, form)| self.options.wants(graph, model, form)).flat_map(|cell| {
-            let searches = searched.iter().map(move |&teleport| (cell, Some(teleport), 0));
-            searches.chain((0..self.options.seeds).map(move |seed| (cell, None, seed)))
-        });
+        let plans =
+            cells.filter(|&(graph, model, form)| self.options.wants(graph, model, form)).flat_map(|cell| {
+                let searches = searched.iter().map(move |&teleport| (cell, Some(teleport), 0));
+                searches.chain((0..self.options.seeds).map(move |seed| (cell, None, seed)))
+            });
         first_open(plans, begun, |((graph, model, form), teleport, seed)| {
             let chosen = teleport.or_else(|| chosen_teleport(self.table, ledger, graph, model, form));
             let key = key(graph, model, form, chosen.ok_or(Waits)?, seed);

@@ -1,6 +1,6 @@
 //! The protocols that others report on: 50 / 25 / 25 % of the nodes at random, and HyperGCN's ten given divisions.
 //!
-//! Each division of the nodes is an experiment of its own: the search (`--tune`) tries the settings of [`SETTINGS`] on the
+//! Each division of the nodes is an experiment of its own: the search (`--tune`) tries the settings of [`Protocol::settings`] on the
 //! division's own validation nodes, and the best of them is trained once more and tested. No setting is chosen by nodes that are
 //! tested in the same division, and the record of a search has no test accuracy.
 //!
@@ -13,7 +13,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use subdeq::Verdict;
-use subdeq::graph::{GraphConfig, GraphEpoch, GraphModel, GraphSplit, Prediction, Selection, train_graph};
+use subdeq::graph::{
+    GraphConfig, GraphEpoch, GraphModel, GraphSplit, InjectionBound, Prediction, Selection, train_graph,
+};
+use subdeq::subdeq_map::Map;
 use subdeq_data::graph::GraphSplitRule;
 
 use super::super::ledger::{self, Run};
@@ -27,9 +30,10 @@ use crate::graph::Graph;
 const HELD_BACK: usize = 150;
 /// Into how many folds labelled nodes are divided.
 const FOLDS: usize = 5;
-/// Epochs of a training, and how many of them may bring nothing better.
-const EPOCHS: usize = 300;
-const PATIENCE: usize = 100;
+/// How many epochs may bring nothing better.
+const PATIENCE: usize = 60;
+/// What is evaluated is the mean of the weights over about twenty epochs.
+const AVERAGING: f64 = 0.95;
 /// The model unless others are asked for.
 const MODEL: &str = "hyper-appnp";
 
@@ -60,16 +64,26 @@ const fn settings(teleport: f64, hidden: usize, dropout: f64, weight_decay: f64)
     Settings { teleport, hidden, dropout, weight_decay }
 }
 
-/// What a search tries, and what is used without one: the first.
-const SETTINGS: [Settings; 8] = [
-    settings(0.3, 128, 0.6, 5e-4),
-    settings(0.15, 128, 0.6, 5e-4),
-    settings(0.5, 128, 0.6, 5e-4),
-    settings(0.8, 128, 0.6, 5e-4),
-    settings(0.15, 128, 0.6, 2e-3),
-    settings(0.3, 128, 0.6, 2e-3),
-    settings(0.5, 128, 0.6, 2e-3),
-    settings(0.5, 128, 0.6, 1e-4),
+/// What a search tries with half the nodes labelled; the first is used without one.
+const MANY_LABELS: [Settings; 8] = [
+    settings(0.3, 64, 0.5, 1e-3),
+    settings(0.15, 64, 0.5, 1e-3),
+    settings(0.6, 64, 0.5, 1e-3),
+    settings(0.6, 32, 0.5, 2e-3),
+    settings(0.3, 64, 0.7, 1e-3),
+    settings(0.3, 64, 0.3, 1e-4),
+    settings(0.5, 128, 0.3, 1e-4),
+    settings(0.15, 64, 0.3, 1e-4),
+];
+
+/// The same with a few nodes labelled: more is gathered from far, and weights are held back more.
+const FEW_LABELS: [Settings; 6] = [
+    settings(0.1, 64, 0.7, 2e-3),
+    settings(0.05, 64, 0.7, 2e-3),
+    settings(0.2, 64, 0.8, 5e-3),
+    settings(0.05, 64, 0.8, 5e-3),
+    settings(0.1, 32, 0.5, 2e-3),
+    settings(0.1, 64, 0.5, 5e-4),
 ];
 
 /// What a run is for.
@@ -182,6 +196,22 @@ impl Protocol {
         }
     }
 
+    /// What a search tries.
+    fn settings(self) -> &'static [Settings] {
+        match self {
+            Protocol::Half => &MANY_LABELS,
+            Protocol::Given => &FEW_LABELS,
+        }
+    }
+
+    /// Epochs of a training at most (half), or always (given).
+    fn epochs(self) -> usize {
+        match self {
+            Protocol::Half => 250,
+            Protocol::Given => 100,
+        }
+    }
+
     /// How the nodes are divided.
     fn rule(self, split: u64) -> GraphSplitRule {
         match self {
@@ -261,7 +291,7 @@ pub fn run(options: &Options<'_>) -> Result<(), Failure> {
 /// The settings of a division's test run: the best of its search, the first of several, if the search is complete.
 fn chosen(ledger: &Ledger, key: &Key, folds: usize) -> Option<Settings> {
     let mut best: Option<(f64, Settings)> = None;
-    for settings in SETTINGS {
+    for &settings in key.protocol.settings() {
         let searched = |fold| ledger.find(&Key { stage: Stage::Search { fold }, settings, ..key.clone() });
         let runs: Option<Vec<&Record>> = (0..folds).map(searched).collect();
         let right = |run: &&Record| Some(run.validation_accuracy? * run.nodes[1] as f64);
@@ -286,7 +316,7 @@ impl Bench<'_> {
         let folds = |&(split, graph, model): &(u64, &str, &str)| match self.options.protocol {
             Protocol::Half => Ok(1),
             Protocol::Given => {
-                let joined = GraphModel::equilibrium(model, SETTINGS[0].teleport).map_err(Failure::usage)?.joined;
+                let joined = GraphModel::equilibrium(model, Map::TELEPORT).map_err(Failure::usage)?.joined;
                 let graph = self.shelf.graph(graph, joined)?;
                 let labelled = graph.split(Protocol::Given.rule(split), split)?.train.len();
                 Ok((HELD_BACK * FOLDS).div_ceil(labelled.max(1)).min(FOLDS))
@@ -303,9 +333,9 @@ impl Bench<'_> {
         ledger: &Ledger,
         begun: &[Key],
     ) -> Next<Key> {
-        let tune = self.options.tune;
+        let (tune, settings) = (self.options.tune, self.options.protocol.settings());
         let plans = experiments.iter().zip(folds).flat_map(|(experiment, &folds)| {
-            let searches = SETTINGS.iter().take(if tune { SETTINGS.len() } else { 0 });
+            let searches = settings.iter().take(if tune { settings.len() } else { 0 });
             let searches = searches.flat_map(move |&settings| {
                 (0..folds).map(move |fold| (experiment, folds, Some((settings, fold))))
             });
@@ -313,7 +343,7 @@ impl Bench<'_> {
         });
         first_open(plans, begun, |(&(split, graph, model), folds, search)| {
             let (protocol, graph, model) = (self.options.protocol, graph.to_owned(), model.to_owned());
-            let key = Key { protocol, graph, model, split, stage: Stage::Test, settings: SETTINGS[0] };
+            let key = Key { protocol, graph, model, split, stage: Stage::Test, settings: settings[0] };
             let key = match search {
                 Some((settings, fold)) => Key { stage: Stage::Search { fold }, settings, ..key },
                 None if tune => {
@@ -338,8 +368,9 @@ impl Bench<'_> {
             edge_dropout: 0.0,
             penalty: 0.0,
             weight_decay,
-            epochs: EPOCHS,
+            epochs: key.protocol.epochs(),
             patience: PATIENCE,
+            averaging: AVERAGING,
             selection: match key.protocol {
                 Protocol::Half => Selection::BestValidation,
                 Protocol::Given => Selection::LastEpoch,
@@ -355,15 +386,10 @@ impl Bench<'_> {
         };
         let most = |count: fn(&GraphEpoch) -> u32| run.epochs.iter().map(count).max().unwrap_or(0);
         let converged = run.epochs.iter().filter(|epoch| epoch.converged).count();
-        let last = run.epochs.last().map_or(0.0, |epoch| epoch.validation_accuracy);
-        let validation_accuracy = match key.protocol {
-            Protocol::Half => run.validation_accuracy,
-            Protocol::Given => last,
-        };
         let record = Record {
             key: key.clone(),
             nodes: [split.train.len(), split.validation.len(), split.test.len()],
-            validation_accuracy: (!split.validation.is_empty()).then_some(100.0 * validation_accuracy),
+            validation_accuracy: (!split.validation.is_empty()).then_some(100.0 * run.validation_accuracy),
             test,
             best_epoch: run.best_epoch,
             epochs: run.epochs.len(),
@@ -401,6 +427,10 @@ fn tested(
     let prediction = classifier.predict(problem, threads).map_err(Failure::other)?;
     let convergence = classifier.convergence(problem, DISTANCE).map_err(Failure::other)?;
     let verdict = &convergence.certificate.verdict;
+    // Proofs for injections of any sign are those in the 2-norm.
+    if verdict.is_proven() && convergence.certificate.injection == InjectionBound::Any {
+        convergence.certificate.recheck(problem.operator()).map_err(Failure::other)?;
+    }
     Ok(Tested {
         accuracy: 100.0 * prediction.accuracy(problem.labels(), &split.test),
         calibration: calibration(&prediction, problem.labels(), &split.test),

@@ -136,8 +136,12 @@ fn calibration(text: &mut String, cells: &Cells<'_>) {
             });
         }
         let error = 100.0 * gaps / nodes.max(1) as f64;
-        let _ =
-            writeln!(text, "| {} | `{model}` | {error:.1} % | {} |", anchors::title(graph), columns.join(" | "));
+        let _ = writeln!(
+            text,
+            "| {} | `{model}` | {error:.1} % | {} |",
+            anchors::title(graph),
+            columns.join(" | ")
+        );
     }
     text.push('\n');
 }
@@ -148,11 +152,14 @@ fn chosen_settings(text: &mut String, cells: &Cells<'_>) {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for (run, _) in runs {
             let chosen = run.key.settings;
-            let words =
-                format!("{}, {}, {}, {}", chosen.teleport, chosen.hidden, chosen.dropout, chosen.weight_decay);
+            let words = format!(
+                "{}, {}, {}, {}",
+                chosen.teleport, chosen.hidden, chosen.dropout, chosen.weight_decay
+            );
             *counts.entry(words).or_default() += 1;
         }
-        let counts: Vec<String> = counts.iter().map(|(words, count)| format!("({words}) x {count}")).collect();
+        let counts: Vec<String> =
+            counts.iter().map(|(words, count)| format!("({words}) x {count}")).collect();
         let _ = writeln!(text, "- {}, `{model}`: {}", anchors::title(graph), counts.join("; "));
     }
 }

@@ -117,7 +117,11 @@ pub fn names(table: Table, column: Column) -> Vec<&'static str> {
     match table {
         Table::Three => {
             let released = RELEASED.iter().map(|row| row.0).filter(|_| column.convolutional());
-            printed(column.table3()).chain(released).chain(SOUND.iter().map(|row| row.name)).chain(BY_RECIPE).collect()
+            printed(column.table3())
+                .chain(released)
+                .chain(SOUND.iter().map(|row| row.name))
+                .chain(BY_RECIPE)
+                .collect()
         }
         Table::Five => printed(column.table3())
             .filter(|model| model.starts_with("subdeq"))
