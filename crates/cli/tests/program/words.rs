@@ -71,7 +71,7 @@ fn in_a_terminal_there_is_colour_and_nothing_is_wider_than_it() {
     }
     let folder = tempfile::tempdir().unwrap();
     let in_terminal = |args: &str, no_colour: bool| {
-        let line = format!("stty cols 60; exec {} {args}", env!("CARGO_BIN_EXE_subdeq"));
+        let line = format!("stty rows 20 cols 60; exec {} {args}", env!("CARGO_BIN_EXE_subdeq"));
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).current_dir(folder.path()).stdin(Stdio::null());
         command.env("TERM", "xterm").env_remove("NO_COLOR").env_remove("CLICOLOR");
