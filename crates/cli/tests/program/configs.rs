@@ -46,7 +46,6 @@ fn the_page_has_every_key_and_no_other() {
     let mut real = BTreeSet::new();
     let runs = [
         "--model monotone",
-        "--model monotone --solver forward-backward",
         "--model subdeq-tanh --arch conv --pool 4 --channels 4",
         "--model subdeq-normalized-tanh --solver broyden",
         "--model subdeq-power-tanh --solver picard",
