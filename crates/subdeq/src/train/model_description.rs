@@ -59,7 +59,7 @@ fn layers<D: Network>(model: &mut Classifier<D>) -> Vec<Value> {
     let injection = |k: usize| {
         json!({
             "layer": "injection", "weight": format!("injection{k}.weight"), "bias": format!("injection{k}.bias"),
-            "padding": images(Padding::Zero), "rectified": rectified,
+            "padding": images(Padding::Zero), "norm": Value::Null, "rectified": rectified,
         })
     };
     let mut layers = vec![json!({ "layer": "standardise" })];
@@ -68,16 +68,22 @@ fn layers<D: Network>(model: &mut Classifier<D>) -> Vec<Value> {
     }
     layers.extend((0..model.injection_count()).map(injection));
     layers.push(core(model));
-    layers.push(json!({
-        "layer": "batch-norm", "mean": "norm.running_mean", "variance": "norm.running_variance",
-        "epsilon": NORM_EPSILON, "scale": "norm.scale", "offset": "norm.offset",
-    }));
+    layers.push(batch_norm("norm"));
     if let Some(window) = pool {
         layers.push(json!({ "layer": "average-pool", "window": window }));
         layers.push(json!({ "layer": "flatten", "order": FLATTENED }));
     }
     layers.push(json!({ "layer": "linear", "weight": "head.weight", "bias": "head.bias" }));
     layers
+}
+
+/// A batch norm by the name of its arrays.
+fn batch_norm(name: &str) -> Value {
+    let array = |part: &str| format!("{name}.{part}");
+    json!({
+        "layer": "batch-norm", "mean": array("running_mean"), "variance": array("running_variance"),
+        "epsilon": NORM_EPSILON, "scale": array("scale"), "offset": array("offset"),
+    })
 }
 
 /// The layer between injection and batch norm.
