@@ -9,8 +9,8 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use subdeq::map::Architecture;
 use subdeq::{
-    Certificate, Equilibrium, ErrorBound, Layout, Map, Network, Operator, Outcome, Parametrisation, Real, SampleSolution,
-    Scope, Solution, Stopping,
+    Certificate, Equilibrium, ErrorBound, Layout, Map, Network, Operator, Outcome, Parametrisation, Real,
+    SampleSolution, Scope, Solution, Stopping,
 };
 use subdeq_data::npy::{NpyArray, NpyData};
 

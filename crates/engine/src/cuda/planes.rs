@@ -78,8 +78,9 @@ impl Iteration<'_> {
             _ => return None,
         };
         let shape = &self.resolvent.shape;
-        let fits =
-            |planes: &&Planes| [shape.height, shape.width] == [planes.size; 2] && shape.units.is_multiple_of(2);
+        let fits = |planes: &&Planes| {
+            [shape.height, shape.width] == [planes.size; 2] && shape.units.is_multiple_of(2)
+        };
         PLANES.iter().find(fits).map(|planes| (planes, planes.steps[kind]))
     }
 

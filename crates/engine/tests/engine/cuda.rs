@@ -11,8 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use subdeq_engine::{
     Activation, Cpu, Crop, Cuda, DataSets, Device, Dropout, Equilibria, Extent, Images, Injection, Integrate,
-    Layers, MIRRORED, Map, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, PNorm, Padding,
-    Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping, Summary,
+    Layers, MIRRORED, Map, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, PNorm,
+    Padding, Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping, Summary,
     free_parameters,
 };
 use subdeq_map::{Parametrisation, Parts};

@@ -319,7 +319,8 @@ fn the_mean_of_the_weights_is_evaluated_and_survives_a_checkpoint() {
     }
     // The trainings are the same, what is evaluated is not.
     let plain = GraphConfig { averaging: 0.0, ..config.clone() };
-    let (mean, last) = [&config, &plain].map(|config| train_graph(&problem, &split, config, |_| ()).unwrap()).into();
+    let (mean, last) =
+        [&config, &plain].map(|config| train_graph(&problem, &split, config, |_| ()).unwrap()).into();
     assert!(mean.epochs.iter().zip(&last.epochs).all(|(a, b)| a.loss == b.loss));
     assert!(mean.classifier.weights != last.classifier.weights);
     assert!(GraphTrainer::resume(&problem, &split, &plain, &checkpoint).is_err());

@@ -1,7 +1,5 @@
 //! The shapes of a classifier's arrays, which follow from their names and lengths.
 
-use super::ArraySizes;
-
 /// Arrays by name and shape.
 pub type ArrayShapes = Vec<(String, Vec<usize>)>;
 
@@ -9,7 +7,8 @@ pub type ArrayShapes = Vec<(String, Vec<usize>)>;
 ///
 /// A layer has as many outputs as its bias has numbers; the weights of an equation are square, between the outputs of the injection
 /// before it. Everything else is one number per output.
-pub fn array_shapes(sizes: &ArraySizes, images: bool) -> ArrayShapes {
+#[must_use]
+pub fn array_shapes(sizes: &[(String, u64)], images: bool) -> ArrayShapes {
     let length = |name: &str| sizes.iter().find(|(given, _)| given == name).map(|&(_, len)| len as usize);
     let shape = |name: &str, len: usize| {
         // `block2.core.weight`: a place, a layer, a part.

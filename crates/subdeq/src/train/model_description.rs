@@ -60,7 +60,7 @@ fn layers<D: Network>(model: &mut Classifier<D>) -> Vec<Value> {
     let injection = |k: usize| {
         json!({
             "layer": "injection", "weight": format!("injection{k}.weight"), "bias": format!("injection{k}.bias"),
-            "padding": images(Padding::Zero), "norm": normed.then(|| norm(&format!("injection{k}.norm"))),
+            "padding": images(Padding::Zero), "norm": normed.then(|| batch_norm(&format!("injection{k}.norm"))),
             "rectified": rectified,
         })
     };
@@ -70,9 +70,7 @@ fn layers<D: Network>(model: &mut Classifier<D>) -> Vec<Value> {
     }
     layers.extend((0..model.injection_count()).map(injection));
     layers.push(core(model));
-    let mut last = norm("norm");
-    last["layer"] = "batch-norm".into();
-    layers.push(last);
+    layers.push(batch_norm("norm"));
     if let Some(window) = pool {
         layers.push(json!({ "layer": "average-pool", "window": window }));
         layers.push(json!({ "layer": "flatten", "order": FLATTENED }));
@@ -81,11 +79,12 @@ fn layers<D: Network>(model: &mut Classifier<D>) -> Vec<Value> {
     layers
 }
 
-/// The arrays of a batch norm with the running statistics.
-fn norm(name: &str) -> Value {
+/// A batch norm by the name of its arrays.
+fn batch_norm(name: &str) -> Value {
+    let array = |part: &str| format!("{name}.{part}");
     json!({
-        "mean": format!("{name}.running_mean"), "variance": format!("{name}.running_variance"),
-        "epsilon": NORM_EPSILON, "scale": format!("{name}.scale"), "offset": format!("{name}.offset"),
+        "layer": "batch-norm", "mean": array("running_mean"), "variance": array("running_variance"),
+        "epsilon": NORM_EPSILON, "scale": array("scale"), "offset": array("offset"),
     })
 }
 

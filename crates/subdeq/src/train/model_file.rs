@@ -141,8 +141,8 @@ pub fn load_model<D: Network<Elem = f32>>(
 
 /// The arrays that are expected, of their shapes or flat, as older programs wrote them.
 fn shaped(
-    sizes: &ArraySizes,
-    shapes: &ArrayShapes,
+    sizes: &[(String, u64)],
+    shapes: &[(String, Vec<usize>)],
     found: Vec<StoredArray>,
 ) -> Result<Vec<(String, Vec<f32>)>> {
     for StoredArray { name, shape, data } in &found {
@@ -172,7 +172,7 @@ fn check_weights<D: Network<Elem = f32>>(model: &mut Classifier<D>, found: Vec<S
         None => Vec::new(),
     };
     let named = |name: &str| format!("{EQUATION}{name}");
-    let sizes = made.iter().map(|(name, _, data)| (named(name), data.len() as u64)).collect();
+    let sizes: ArraySizes = made.iter().map(|(name, _, data)| (named(name), data.len() as u64)).collect();
     let shapes: ArrayShapes = made.iter().map(|(name, shape, _)| (named(name), shape.clone())).collect();
     let found = shaped(&sizes, &shapes, found)?;
     for ((name, _), (_, _, made)) in shapes.iter().zip(&made) {
