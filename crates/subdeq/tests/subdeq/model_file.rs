@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use subdeq::map::Architecture;
 use subdeq::model::{Classifier, ClassifierSpec, Core};
 use subdeq::train::{
-    ArrayShapes, Cosine, DataConfig, ModelNote, TensorFile, TrainConfig, array_shapes, effective_weights,
-    is_model_file, load_model, model_arrays, save_model,
+    ArrayShapes, Cosine, DataConfig, ModelNote, Recipe, TensorFile, TrainConfig, array_shapes,
+    effective_weights, is_model_file, load_model, model_arrays, save_model,
 };
 use subdeq::{Cpu, Init, Layout};
 
@@ -22,6 +22,7 @@ fn model(name: &str, layout: Layout) -> (Model, ModelNote) {
         channels: 2,
         hidden: 3,
         pool: (layout == Layout::Conv).then_some(2),
+        injection_norm: false,
         classes: 2,
         core: Core::named(name, layout).unwrap(),
         init: Init::Release,
@@ -29,6 +30,7 @@ fn model(name: &str, layout: Layout) -> (Model, ModelNote) {
     let data = DataConfig {
         name: "none".into(),
         split: "none".into(),
+        validation: 0,
         split_seed: 0,
         fingerprint: String::new(),
         white: 255,
@@ -44,6 +46,7 @@ fn model(name: &str, layout: Layout) -> (Model, ModelNote) {
         seed: 0,
         warm_start: false,
         rate: Cosine { start: 0.1, end: 0.1 },
+        recipe: Recipe::default(),
         data,
         model: spec.clone(),
     };
