@@ -17,9 +17,11 @@ use subdeq::train::{EvaluationOptions, RunFolder, RunOptions, TrainConfig, train
 use crate::dataset::{self, Dataset};
 use crate::device::{AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
+use crate::options::Telling;
 use crate::paper::Column;
 use crate::recipe::{self, Wishes};
 use crate::stop::Stop;
+use crate::waiting::Waiting;
 use ledger::{Entry, Ledger, Machine};
 
 /// Test inputs that are certified one by one.
@@ -160,7 +162,9 @@ fn run_column(
     names: &[&'static str],
     options: &Options<'_>,
 ) -> Result<(Vec<Task>, Ledger, Vec<String>), Failure> {
+    let waiting = Waiting::begin(Telling::usual(false), "reading the data");
     let data = dataset::load(column.data(), options.data_dir, "release", 0)?;
+    drop(waiting);
     let tasks = tasks(column, names, &data, options)?;
     let ledger = Ledger::open(options.out, column.name())?;
     let missing = |task: &&Task| options.runs_missing && ledger.find(task.row, &task.key).is_none();
