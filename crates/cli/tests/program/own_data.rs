@@ -86,7 +86,10 @@ fn trained(folder: &Path) {
     told(folder, &["data", "export", "digits", "pictures"]);
     told(
         folder,
-        &["train", "--data", "pictures", "--arch", "dense", "--epochs", "6", "--out", "run", "--quiet"],
+        &[
+            "train", "--data", "pictures", "--arch", "dense", "--epochs", "12", "--batch", "32", "--out",
+            "run", "--quiet",
+        ],
     );
 }
 
