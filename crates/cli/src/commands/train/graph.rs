@@ -201,7 +201,7 @@ fn config(args: &Args, graph: &Graph) -> Result<GraphRunConfig, Failure> {
         Form::Release => GraphModel::release(name, teleport),
         Form::Solved => GraphModel::release(name, teleport).map(GraphModel::solved),
     };
-    let model = model.map_err(|why| names::unknown(why, name, &GraphModel::NAMES))?;
+    let model = model.map_err(|why| Failure::usage(names::unknown(why, name, &GraphModel::NAMES)))?;
     let mut defaults = GraphConfig::new(model);
     args.solving.apply_to_graph(&mut defaults.model)?;
     let seed = args.seed.unwrap_or(0);
