@@ -76,7 +76,7 @@ fn bar_line((epoch, epochs): (usize, usize), loss: f64, error: f64, left: Option
 fn short_line(metrics: &EpochMetrics, epochs: usize, left: Option<Duration>) -> String {
     // What is not well comes first.
     let end = match (metrics.converged, &metrics.verdict, left) {
-        (share, ..) if share < 1.0 => format!(", {:.1} % not solved", (100.0 * (1.0 - share)).max(0.1)),
+        (share, ..) if share < 1.0 => format!(", {:.1} % unsolved", (100.0 * (1.0 - share)).max(0.1)),
         (_, Some(verdict), _) if verdict == "refuted" => ", refuted".to_owned(),
         (.., Some(left)) => format!(", {} left", roughly(left)),
         _ => String::new(),
@@ -150,7 +150,7 @@ mod tests {
             };
             let line = short_line(&metrics, 999, left);
             assert!(line.len() <= 60, "{line}");
-            assert_eq!(line.contains("not solved"), converged < 1.0, "{line}");
+            assert_eq!(line.contains("unsolved"), converged < 1.0, "{line}");
         }
     }
 
