@@ -148,7 +148,7 @@ pub fn read(name: &str, data_dir: Option<&Path>) -> Result<ImageDataset, Failure
         DataError::Request { .. } => {
             let known: Vec<&str> =
                 PROTOCOLS.iter().map(|p| p.name).chain(GRAPH_NAMES.iter().copied()).collect();
-            names::unknown(why, name, &known)
+            Failure::other(names::unknown(why, name, &known))
         }
         other => Failure::other(other),
     })

@@ -44,14 +44,15 @@ impl MapOptions {
         };
         // Models without a map are known too: they are refused for another reason.
         let known: Vec<&str> = Map::NAMES.into_iter().chain(Core::names()).collect();
-        let map = Map::named(name, layout).map_err(|why| names::unknown(why, name, &known))?;
+        let map =
+            Map::named(name, layout).map_err(|why| Failure::usage(names::unknown(why, name, &known)))?;
         map.with(&overrides, layout).map_err(Failure::usage)
     }
 }
 
 /// The activation of that name, with its parameters in parentheses if it has any.
 pub fn activation(name: &str) -> Result<Activation, Failure> {
-    name.parse().map_err(|why| names::unknown(why, name, &Activation::NAMES))
+    name.parse().map_err(|why| Failure::usage(names::unknown(why, name, &Activation::NAMES)))
 }
 
 /// What lies beyond the border of a map's images: where it is monotone, they are tori, as in the layers.

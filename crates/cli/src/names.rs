@@ -2,8 +2,6 @@
 
 use std::fmt::Display;
 
-use crate::failure::Failure;
-
 /// How alike two names must be for one to be taken for the other (Jaro's measure, from 0 to 1), as clap has it.
 const ALIKE: f64 = 0.7;
 
@@ -15,10 +13,10 @@ pub fn meant<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 /// A complaint about a name, with the one that was probably meant.
-pub fn unknown(complaint: impl Display, name: &str, known: &[&str]) -> Failure {
+pub fn unknown(complaint: impl Display, name: &str, known: &[&str]) -> String {
     match meant(name, known).filter(|_| !known.contains(&name)) {
-        Some(other) => Failure::usage(format!("{complaint}. Did you mean `{other}`?")),
-        None => Failure::usage(complaint),
+        Some(other) => format!("{complaint}. Did you mean `{other}`?"),
+        None => complaint.to_string(),
     }
 }
 
@@ -34,6 +32,6 @@ mod tests {
         assert_eq!(meant("mnits", &known), Some("mnist"));
         assert_eq!(meant("xyz", &known), None);
         // A known name is complained about for another reason.
-        assert_eq!(unknown("no", "monotone", &known).to_string(), "no");
+        assert_eq!(unknown("no", "monotone", &known), "no");
     }
 }

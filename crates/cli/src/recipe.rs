@@ -69,7 +69,7 @@ pub fn usual_pool(data: &Dataset) -> usize {
 
 /// The model of that name.
 pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
-    Core::named(name, layout).map_err(|why| names::unknown(why, name, &Core::names()))
+    Core::named(name, layout).map_err(|why| Failure::usage(names::unknown(why, name, &Core::names())))
 }
 
 /// The complete config of a training.

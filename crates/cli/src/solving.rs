@@ -37,7 +37,7 @@ pub struct Solving {
     #[arg(long, value_enum)]
     pub solver: Option<Method>,
     /// The relative residual at which a sample's solve ends, forward and backward [default: 0.001; 0.000001 for graphs].
-    #[arg(long, value_parser = tolerance)]
+    #[arg(long, value_parser = tolerance, allow_negative_numbers = true)]
     pub tol: Option<f64>,
     /// At most so many applications of the map per solve [default: 100; 500 for graphs].
     #[arg(long, value_name = "N")]

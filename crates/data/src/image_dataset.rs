@@ -729,7 +729,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut npz = Npz::new("t");
         npz.insert("x_train", NpyArray::new(vec![20, 1, 2], NpyData::U8(vec![3; 40])).unwrap());
-        npz.insert("y_train", NpyArray::new(vec![20], NpyData::U8(vec![0, 1].repeat(10))).unwrap());
+        npz.insert("y_train", NpyArray::new(vec![20], NpyData::U8([0, 1].repeat(10))).unwrap());
         npz.write(&dir.path().join("own.npz")).unwrap();
         let split = ImageDataset::from_folder(dir.path()).unwrap().split(SplitRule::Release, 0).unwrap();
         assert_eq!([split.train.len(), split.validation.len(), split.test.len()], [14, 3, 3]);

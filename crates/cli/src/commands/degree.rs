@@ -94,11 +94,8 @@ fn activation(args: &Args) -> Result<Activation, Failure> {
         if known.iter().any(|known| name.starts_with(known)) {
             return Failure::usage(why);
         }
-        names::unknown(
-            format!("there is no activation `{name}`; known are {}", known.join(", ")),
-            name,
-            &known,
-        )
+        let complaint = format!("there is no activation `{name}`; known are {}", known.join(", "));
+        Failure::usage(names::unknown(complaint, name, &known))
     })?;
     let foreign = |option: &str, owner: &str| {
         Err(Failure::usage(format!("--{option} is a parameter of {owner}, not of {}", args.activation)))

@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     solver: Option<Method>,
     /// The relative residual to reach.
-    #[arg(long, default_value_t = 1e-6, value_parser = tolerance)]
+    #[arg(long, default_value_t = 1e-6, value_parser = tolerance, allow_negative_numbers = true)]
     tol: f64,
     /// At most so many applications of the map per sample.
     #[arg(long, default_value_t = 1000)]

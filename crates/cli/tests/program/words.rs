@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use subdeq_data::npy::{NpyArray, NpyData};
+
 fn subdeq(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_subdeq"));
     command.args(args).current_dir(folder);
@@ -36,7 +38,11 @@ fn verdicts_begin_with_a_plain_sentence_that_states_its_premise() {
             "{map}"
         );
     }
-    assert_eq!(first("monotone"), "PROVEN: there is exactly one fixed point for every real input y.");
+    let weights = NpyArray::new(vec![2, 2], NpyData::F64(vec![0.5, -9.0, 9.0, 0.5])).unwrap();
+    weights.write(&folder.path().join("w.npy")).unwrap();
+    let args = ["certify", "--map", "monotone", "--weights", "w.npy"];
+    let told = succeed(subdeq(folder.path(), &args).output().unwrap());
+    assert!(told.starts_with("PROVEN: there is exactly one fixed point for every real input y.\n"), "{told}");
     assert!(
         first("subdeq-tanh").starts_with("REFUTED: there is more than one positive fixed point for y = (")
     );

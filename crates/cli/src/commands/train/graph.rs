@@ -220,7 +220,7 @@ fn model(args: &Args) -> Result<GraphModel, Failure> {
         Form::Release => GraphModel::release(name, teleport),
         Form::Equilibrium => GraphModel::equilibrium(name, teleport),
     };
-    model.map_err(|why| names::unknown(why, name, &GraphModel::NAMES))
+    model.map_err(|why| Failure::usage(names::unknown(why, name, &GraphModel::NAMES)))
 }
 
 fn config(args: &Args, graph: &Graph, model: GraphModel) -> Result<GraphRunConfig, Failure> {

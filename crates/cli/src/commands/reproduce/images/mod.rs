@@ -17,9 +17,11 @@ use subdeq::train::{EvaluationOptions, RunFolder, RunOptions, TrainConfig, train
 use crate::dataset::{self, Dataset, Division};
 use crate::device::{AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
+use crate::options::Telling;
 use crate::paper::Column;
 use crate::recipe::{self, Wishes};
 use crate::stop::Stop;
+use crate::waiting::Waiting;
 use ledger::{Entry, Ledger, Machine};
 
 /// Test inputs that are certified one by one.
@@ -160,8 +162,10 @@ fn run_column(
     names: &[&'static str],
     options: &Options<'_>,
 ) -> Result<(Vec<Task>, Ledger, Vec<String>), Failure> {
+    let waiting = Waiting::begin(Telling::usual(false), "reading the data");
     let division = Division { split: "release", validation: 0, seed: 0 };
     let data = dataset::load(column.data(), options.data_dir, &division)?;
+    drop(waiting);
     let tasks = tasks(column, names, &data, options)?;
     let ledger = Ledger::open(options.out, column.name())?;
     let missing = |task: &&Task| options.runs_missing && ledger.find(task.row, &task.key).is_none();
