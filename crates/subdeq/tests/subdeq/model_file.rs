@@ -17,8 +17,8 @@ type Model = Classifier<Cpu<f32>>;
 
 fn model(name: &str, layout: Layout) -> (Model, ModelNote) {
     let spec = ClassifierSpec {
-        height: 4,
-        width: 5,
+        height: 5,
+        width: 6,
         channels: 2,
         hidden: 3,
         pool: (layout == Layout::Conv).then_some(2),
@@ -103,7 +103,7 @@ fn files_say_what_they_hold() {
             let (mut read, again) = load_model(&cpu::<f32>(), &path).unwrap();
             assert_eq!(read.named_parameters().unwrap(), model.named_parameters().unwrap(), "{name}");
             assert_eq!(again, note, "{name}");
-            let x: Vec<f32> = random(3 * 40, 4).iter().map(|&x| x as f32).collect();
+            let x: Vec<f32> = random(3 * 60, 4).iter().map(|&x| x as f32).collect();
             assert_eq!(read.logits(&x).unwrap(), model.logits(&x).unwrap(), "{name}");
             let before = bytes;
             save_model(&path, &mut read, &again).unwrap();
@@ -180,7 +180,7 @@ fn images_are_channels_first_for_every_model() {
             match name.as_str() {
                 "injection0.weight" => {
                     value.fill(0.0);
-                    let at = if spec.pool.is_some() { 9 + 4 } else { 20 + 2 * 5 + 3 };
+                    let at = if spec.pool.is_some() { 9 + 4 } else { 30 + 2 * 6 + 3 };
                     value[at] = 1.0;
                 }
                 "injection0.bias" => value.fill(0.0),
@@ -188,9 +188,9 @@ fn images_are_channels_first_for_every_model() {
             }
         }
         model.set_parameters(&parameters).unwrap();
-        let x: Vec<f32> = (0..40).map(|i| i as f32).collect();
+        let x: Vec<f32> = (0..60).map(|i| i as f32).collect();
         let y = model.injected(&x).unwrap();
-        let seen = if spec.pool.is_some() { y[(2 * 5 + 3) * 3] } else { y[0] };
-        assert_eq!(seen, 33.0, "{layout:?}");
+        let seen = if spec.pool.is_some() { y[(2 * 6 + 3) * 3] } else { y[0] };
+        assert_eq!(seen, 45.0, "{layout:?}");
     }
 }
