@@ -6,7 +6,7 @@ set -euo pipefail
 program=$(realpath "${1:-target/release/subdeq}")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-models=(monotone monotone-product monotone-tanh mondeq-relu mondeq-tanh split-sign row-signed excitatory divisive rational
+models=(monotone monotone-product monotone-tied monotone-tanh mondeq-relu mondeq-tanh split-sign row-signed excitatory divisive rational
     power-ratio gains subdeq-tanh subdeq-normalized-tanh subdeq-abs-normalized-tanh subdeq-normalized-power-tanh
     subdeq-power-tanh node-relu node-tanh explicit-tanh)
 tensors() { # the free parameters alone: the texts beside them hold times, and `equation.*` are made of them

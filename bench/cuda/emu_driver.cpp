@@ -32,7 +32,7 @@ emu_switch:
 )");
 
 namespace emu {
-const unsigned THREADS_MOST = 256;
+const unsigned THREADS_MOST = 512;
 const size_t STACK = 1 << 16;
 struct Gate;
 struct Fiber { void* sp; bool done; Gate* gate; unsigned long seen; };
@@ -40,6 +40,10 @@ static Fiber fibers[THREADS_MOST];
 static char* stacks = nullptr;
 static void* main_sp;
 static unsigned now;
+// Shared memory that a launch gives its blocks, and what follows it, which must stay as it is.
+alignas(16) static char dynamic_shared[1 << 18];
+static unsigned dynamic_bytes;
+static const unsigned DYNAMIC_GUARD = 1024;
 static void (*body)(void**);
 static void** params;
 static bool any, all, were_any, were_all;
@@ -72,6 +76,10 @@ static void run_block(unsigned threads) {
     any = false;
     all = true;
     block_gate.waiting = 0;
+    if (dynamic_bytes) {
+        memset(dynamic_shared, 0xff, dynamic_bytes);
+        memset(dynamic_shared + dynamic_bytes, 0xab, DYNAMIC_GUARD);
+    }
     while (alive) {
         bool moved = false;
         for (unsigned k = 0; k < threads; k++) {
@@ -96,6 +104,11 @@ static void run_block(unsigned threads) {
             abort();
         }
     }
+    for (unsigned i = 0; dynamic_bytes && i < DYNAMIC_GUARD; i++)
+        if ((unsigned char)dynamic_shared[dynamic_bytes + i] != 0xab) {
+            fprintf(stderr, "emu: written beyond %u bytes of shared memory\n", dynamic_bytes);
+            abort();
+        }
 }
 static void wait_at(Gate& gate) {
     fibers[now].gate = &gate;
@@ -203,6 +216,9 @@ static unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 static float __uint_as_float(unsigned x) { return emu::from_bits(x); }
 static unsigned __float_as_uint(float x) { return emu::bits(x); }
 template <class T> static T __ldg(const T* p) { return *p; }
+template <class T> static T __ldcs(const T* p) { return *p; }
+static void sincospi(double x, double* sine, double* cosine) { sincos(M_PI * x, sine, cosine); }
+static float __fdividef(float x, float y) { return x / y; }
 // What kernels/mma.cuh has for the GPU.
 #define EMULATED
 static void load_tiles(unsigned (&tiles)[4], const void* row) { emu::load_tiles(tiles, row, false); }
@@ -268,6 +284,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(int) { return 0; }
 CUresult cuCtxSetCurrent(Handle) { return 0; }
 CUresult cuStreamCreate(Handle* stream, unsigned) { *stream = (Handle)2; return 0; }
 CUresult cuStreamSynchronize(Handle) { return 0; }
+CUresult cuFuncSetAttribute(Handle, int, int) { return 0; }
 CUresult cuStreamDestroy_v2(Handle) { return 0; }
 CUresult cuDeviceGetDefaultMemPool(Handle* pool, int) { *pool = (Handle)3; return 0; }
 CUresult cuMemPoolGetAttribute(Handle, int, void* value) { *(uint64_t*)value = most_bytes; return 0; }
@@ -343,13 +360,14 @@ CUresult cuModuleGetFunction(Handle* function, Handle, const char* name) {
     names[*function] = name;
     return 0;
 }
-CUresult cuLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, Handle,
+CUresult cuLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, Handle,
                         void** params, void**) {
     std::lock_guard<std::mutex> lock(one_at_a_time);
-    if (by * bz != 1 || bx > emu::THREADS_MOST || !gx || !gy || !gz || gy > 65535 || gz > 65535) return 1;
+    if (shared > 227 << 10 || by * bz != 1 || bx > emu::THREADS_MOST || !gx || !gy || !gz || gy > 65535 || gz > 65535) return 1;
     trace(names[function].c_str(), gx, gy, gz);
     emu::body = (void (*)(void**))function;
     emu::params = params;
+    emu::dynamic_bytes = shared;
     gridDim = {gx, gy, gz};
     static const bool reverse = getenv("EMU_REVERSE") != nullptr;
     size_t count = (size_t)gx * gy * gz;

@@ -145,11 +145,13 @@ def solve(
     state = np.empty((y.shape[0], *size, units) if images else (y.shape[0], units), dtype)
     reports = np.empty((y.shape[0], 4))
     run = _subdeq.solve_f32 if state.dtype == np.float32 else _subdeq.solve_f64
-    run(spec.json, size, [flat.astype(dtype)], inner, state, reports)
+    # Of 'monotone-tied', A is given and b is 1; the other maps have no second parameter here.
+    parameters = [flat.astype(dtype)] + [np.ones(shape, dtype) for _, shape in spec.parameters[1:]]
+    run(spec.json, size, parameters, inner, state, reports)
     bounds = reports[:, 3]
     if stop != "certified" and y.shape[0]:
-        as_f64 = [array.astype(np.float64) for array in (flat.astype(dtype), inner, state)]
-        bounds = _subdeq.error_bounds(spec.json, size, [as_f64[0]], as_f64[1], as_f64[2])
+        as_f64 = [array.astype(np.float64) for array in (*parameters, inner, state)]
+        bounds = _subdeq.error_bounds(spec.json, size, as_f64[:-2], as_f64[-2], as_f64[-1])
     z = np.ascontiguousarray(state.transpose(0, 3, 1, 2)) if images else state
     outcome = np.array(OUTCOMES)[reports[:, 0].astype(int)]
     return Solution(z, outcome, reports[:, 1].astype(int), reports[:, 2], bounds)

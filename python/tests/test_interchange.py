@@ -18,7 +18,10 @@ def trained(model, pool=None, shape=(6, 6)):
     return subdeq.Classifier(model=model, **keywords).fit(X, y), X
 
 
-@pytest.mark.parametrize("model", ["split-sign", "monotone", "power-ratio", "mondeq-relu", "gains", "subdeq-normalized-tanh"])
+MODELS = ["split-sign", "monotone", "power-ratio", "mondeq-relu", "monotone-tied", "gains", "subdeq-normalized-tanh"]
+
+
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("pool", [None, 3])
 def test_a_run_is_the_same_in_pytorch(model, pool, tmp_path):
     classifier, X = trained(model, pool)

@@ -95,20 +95,24 @@ def plain(map, layer, y):
     if map == "subdeq-normalized-tanh":
         norm = lambda z: z / z.abs().amax(2 if conv else 1, keepdim=True)
         return lambda z: norm(torch.tanh(times(layer.weight, z)) + y + 1.603)
-    A, B = layer.a, layer.b
+    A = layer.a
+    B = layer.b * A if map == "monotone-tied" else layer.b
     W = (1 - MARGIN) * torch.eye(len(A), dtype=A.dtype) - A.T @ A + B - B.T
     return lambda z: 0.9 * z + 0.1 * torch.relu(z @ W.T + y)
 
 
-@pytest.mark.parametrize("map", ["subdeq-tanh", "split-sign", "excitatory", "subdeq-normalized-tanh", "monotone-product"])
+PRODUCTS = ["monotone-product", "monotone-tied"]
+
+
+@pytest.mark.parametrize("map", ["subdeq-tanh", "split-sign", "excitatory", "subdeq-normalized-tanh", *PRODUCTS])
 @pytest.mark.parametrize("images", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_a_long_iteration_in_pytorch_says_the_same(map, images, dtype):
-    if images and map == "monotone-product":
+    if images and map in PRODUCTS:
         pytest.skip("its plain iteration is on tori of 5x5 kernels: compared in test_peers")
     torch.manual_seed(3)
     kind, shape = (EquilibriumConv2d, (3, 4, 6, 5)) if images else (Equilibrium, (3, 8))
-    margin = MARGIN if map == "monotone-product" else None
+    margin = MARGIN if map in PRODUCTS else None
     layer = kind(
         shape[1], map=map, margin=margin, tol=1e-6, backward_tol=1e-6, max_iter=5000, dtype=dtype, on_failure="ignore"
     )

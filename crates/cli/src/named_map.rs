@@ -1,9 +1,12 @@
 //! The map that a command line names, and the weights it takes from a file: one meaning for every command.
 
+use subdeq::Activation;
 use subdeq::map::GivenWeights;
+use subdeq::model::Core;
 use subdeq::subdeq_map::{Layout, Map, Overrides, Padding};
 
 use crate::failure::Failure;
+use crate::names;
 use crate::weights::Array;
 
 /// What replaces the constants of a named map.
@@ -33,14 +36,22 @@ impl MapOptions {
     /// The map of that name with the options applied.
     pub fn map(&self, name: &str, teleport: Option<f64>, layout: Layout) -> Result<Map, Failure> {
         let overrides = Overrides {
-            activation: self.activation.as_deref().map(str::parse).transpose().map_err(Failure::usage)?,
+            activation: self.activation.as_deref().map(activation).transpose()?,
             shift: self.shift,
             power: self.power,
             norm: self.norm.as_deref().map(str::parse).transpose().map_err(Failure::usage)?,
             teleport,
         };
-        Map::named(name, layout).and_then(|map| map.with(&overrides, layout)).map_err(Failure::usage)
+        // Models without a map are known too: they are refused for another reason.
+        let known: Vec<&str> = Map::NAMES.into_iter().chain(Core::names()).collect();
+        let map = Map::named(name, layout).map_err(|why| names::unknown(why, name, &known))?;
+        map.with(&overrides, layout).map_err(Failure::usage)
     }
+}
+
+/// The activation of that name, with its parameters in parentheses if it has any.
+pub fn activation(name: &str) -> Result<Activation, Failure> {
+    name.parse().map_err(|why| names::unknown(why, name, &Activation::NAMES))
 }
 
 /// What lies beyond the border of a map's images: where it is monotone, they are tori, as in the layers.

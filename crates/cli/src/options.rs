@@ -77,12 +77,19 @@ impl Output {
 
     /// Whether progress is told, and if so whether to a terminal.
     pub fn progress(self) -> Telling {
-        match (self.quiet, self.json) {
-            (true, _) => Telling::Nothing,
-            // Progress goes to standard error, results to standard output.
-            (false, _) if std::io::stderr().is_terminal() => Telling::Bar,
-            (false, true) => Telling::Nothing,
-            (false, false) => Telling::Lines,
+        if self.quiet { Telling::Nothing } else { Telling::usual(self.json) }
+    }
+}
+
+impl Telling {
+    /// How progress is told if nobody asked for quiet; it goes to standard error, results to standard output.
+    pub fn usual(json: bool) -> Telling {
+        if std::io::stderr().is_terminal() {
+            Telling::Bar
+        } else if json {
+            Telling::Nothing
+        } else {
+            Telling::Lines
         }
     }
 }

@@ -75,6 +75,11 @@ impl Column {
         }
     }
 
+    /// Epochs of the published program.
+    pub fn epochs(self) -> usize {
+        crate::recipe::usual_epochs(self.data(), self.convolutional())
+    }
+
     /// Whether its layers are convolutions.
     pub fn convolutional(self) -> bool {
         self != Column::MnistDense

@@ -22,7 +22,7 @@ impl TrainingProgress {
     pub fn new(telling: Telling, epochs: usize) -> Self {
         let bar = (telling == Telling::Bar).then(|| {
             let bar = ProgressBar::new(0);
-            let style = ProgressStyle::with_template("{bar:24} {msg}");
+            let style = ProgressStyle::with_template("{bar:8} {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
@@ -37,26 +37,17 @@ impl TrainingProgress {
         let share = (progress.epoch as f64 + within) / self.epochs.max(1) as f64;
         let left = self.left(share);
         if let Some(metrics) = progress.completed {
-            let line = epoch_line(metrics, self.epochs, left);
             match (&self.bar, self.telling) {
-                (Some(bar), _) => bar.println(line),
-                (None, Telling::Lines) => eprintln!("{line}"),
+                (Some(bar), _) => bar.println(short_line(metrics, self.epochs, left)),
+                (None, Telling::Lines) => eprintln!("{}", epoch_line(metrics, self.epochs, left)),
                 (None, _) => {}
             }
         } else if let Some(bar) = &self.bar {
             bar.set_length(of as u64);
             bar.set_position(done as u64);
             let running = progress.running;
-            bar.set_message(format!(
-                "epoch {}/{} loss {:.4} error {:.2} % iterations {:.1}/{:.1}{}",
-                progress.epoch + 1,
-                self.epochs,
-                running.mean_loss(),
-                running.error_percent(),
-                running.forward_iterations(),
-                running.backward_iterations(),
-                left.map_or(String::new(), |left| format!(" {} left", in_words(left))),
-            ));
+            let at = (progress.epoch + 1, self.epochs);
+            bar.set_message(bar_line(at, running.mean_loss(), running.error_percent(), left));
         }
     }
 
@@ -75,20 +66,45 @@ impl TrainingProgress {
     }
 }
 
+/// What stands beside the bar; with it not wider than 60 columns.
+fn bar_line((epoch, epochs): (usize, usize), loss: f64, error: f64, left: Option<Duration>) -> String {
+    let left = left.map_or(String::new(), |left| format!(", {} left", in_words(left)));
+    format!("epoch {epoch}/{epochs}, loss {loss:.3}, error {error:.1} %{left}")
+}
+
+/// An epoch for a terminal, which may be 60 columns wide. The rest is in `metrics.jsonl`.
+fn short_line(metrics: &EpochMetrics, epochs: usize, left: Option<Duration>) -> String {
+    // What is not well comes first.
+    let end = match (metrics.converged, &metrics.verdict, left) {
+        (share, ..) if share < 1.0 => format!(", {:.1} % not solved", (100.0 * (1.0 - share)).max(0.1)),
+        (_, Some(verdict), _) if verdict == "refuted" => ", refuted".to_owned(),
+        (.., Some(left)) => format!(", {} left", in_words(left)),
+        _ => String::new(),
+    };
+    let EpochMetrics { epoch, train_loss, train_error, .. } = metrics;
+    // Of the training images, where none are held out.
+    let error = metrics.validation_error.unwrap_or(*train_error);
+    format!("epoch {epoch}/{epochs}: loss {train_loss:.3}, error {error:.2} %{end}")
+}
+
+/// An epoch for a log.
 fn epoch_line(metrics: &EpochMetrics, epochs: usize, left: Option<Duration>) -> String {
     let verdict = metrics.verdict.as_ref().map_or(String::new(), |verdict| format!("  {verdict}"));
     let unsolved = match metrics.converged {
         1.0 => String::new(),
         share => format!("  {:.2} % not converged", 100.0 * (1.0 - share)),
     };
+    let validation = match metrics.validation_error {
+        Some(error) => format!("  validation {error:.2} %"),
+        None => String::new(),
+    };
     let left = left.map_or(String::new(), |left| format!("  {} left", in_words(left)));
     format!(
-        "epoch {:>3}/{epochs}  loss {:.4}  train {:.2} %  validation {:.2} %  iterations {:.1}/{:.1}{unsolved}{verdict}  \
+        "epoch {:>3}/{epochs}  loss {:.4}  train {:.2} %{validation}  iterations {:.1}/{:.1}{unsolved}{verdict}  \
          {:.1} s{left}",
         metrics.epoch,
         metrics.train_loss,
         metrics.train_error,
-        metrics.validation_error,
         metrics.forward_iterations,
         metrics.backward_iterations,
         metrics.seconds,
@@ -108,6 +124,31 @@ fn in_words(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_of_60_columns_is_wide_enough() {
+        let left = Some(Duration::from_secs(3599));
+        // The bar has 8 columns and a blank.
+        assert!(9 + bar_line((1000, 1000), 123.456, 100.0, left).len() <= 60);
+        for (converged, verdict) in [(1.0, "proven"), (0.5, "proven"), (1.0, "refuted")] {
+            let metrics = EpochMetrics {
+                epoch: 1000,
+                train_loss: 123.456,
+                train_error: 100.0,
+                validation_loss: Some(123.456),
+                validation_error: Some(100.0),
+                forward_iterations: 100.0,
+                backward_iterations: 100.0,
+                converged,
+                verdict: Some(verdict.into()),
+                learning_rate: 0.001,
+                seconds: 1.0,
+            };
+            let line = short_line(&metrics, 1000, left);
+            assert!(line.len() <= 60, "{line}");
+            assert_eq!(line.contains("not solved"), converged < 1.0, "{line}");
+        }
+    }
 
     #[test]
     fn times_are_readable() {

@@ -1,11 +1,12 @@
 //! What a training does if nothing else is said: the published program's values for its data sets.
 
 use subdeq::model::{ClassifierSpec, Core};
-use subdeq::train::{Cosine, TrainConfig};
+use subdeq::train::{Cosine, Recipe, TrainConfig};
 use subdeq::{Init, Layout};
 
 use crate::dataset::Dataset;
 use crate::failure::Failure;
+use crate::names;
 
 /// The model that is trained if none is named: proved for every input, and the most accurate of those.
 pub const DEFAULT_MODEL: &str = "monotone";
@@ -39,10 +40,19 @@ pub struct Wishes {
     pub warm_start: bool,
 }
 
+/// Epochs of the published program on the data set of that name.
+pub fn usual_epochs(data: &str, convolutional: bool) -> usize {
+    let layout = if convolutional { Layout::Conv } else { Layout::Dense };
+    usual(data, layout, usize::MAX).epochs
+}
+
 fn defaults(data: &Dataset, layout: Layout) -> Defaults {
     let [_, height, width] = data.shape;
-    let side = height.min(width);
-    match (data.config.name.as_str(), layout) {
+    usual(&data.config.name, layout, height.min(width))
+}
+
+fn usual(data: &str, layout: Layout, side: usize) -> Defaults {
+    match (data, layout) {
         ("digits", Layout::Conv) => Defaults { hidden: 16, pool: 4, epochs: 30, batch: 32 },
         ("digits", _) => Defaults { hidden: 64, pool: 1, epochs: 60, batch: 32 },
         ("mnist" | "fashion-mnist", Layout::Conv) => Defaults { hidden: 32, pool: 6, epochs: 40, batch: 128 },
@@ -50,6 +60,16 @@ fn defaults(data: &Dataset, layout: Layout) -> Defaults {
         (_, Layout::Conv) => Defaults { hidden: 48, pool: 8.min(side), epochs: 40, batch: 128 },
         (_, _) => Defaults { hidden: 87, pool: 1, epochs: 30, batch: 128 },
     }
+}
+
+/// Side of the pooling window of a convolutional model.
+pub fn usual_pool(data: &Dataset) -> usize {
+    defaults(data, Layout::Conv).pool
+}
+
+/// The model of that name.
+pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
+    Core::named(name, layout).map_err(|why| names::unknown(why, name, &Core::names()))
 }
 
 /// The complete config of a training.
@@ -64,6 +84,7 @@ pub fn config(data: &Dataset, layout: Layout, seed: u64, wishes: &Wishes) -> Res
         seed,
         warm_start: wishes.warm_start,
         rate: Cosine { start: wishes.rate.unwrap_or(1e-3), end: 1e-6 },
+        recipe: Recipe::default(),
         data: data.config.clone(),
         model: ClassifierSpec {
             height,
@@ -71,8 +92,9 @@ pub fn config(data: &Dataset, layout: Layout, seed: u64, wishes: &Wishes) -> Res
             channels,
             hidden: wishes.hidden.unwrap_or(usual.hidden),
             pool: (layout == Layout::Conv).then(|| wishes.pool.unwrap_or(usual.pool)),
+            injection_norm: false,
             classes: data.classes,
-            core: Core::named(name, layout).map_err(Failure::usage)?,
+            core: core(name, layout)?,
             init: Init::Release,
         },
     };

@@ -9,10 +9,10 @@ use std::path::Path;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq_data::graph::{Hypergraph, edge_list, parse_splits, pickle};
-use subdeq_data::image_folder::decode_picture;
 use subdeq_data::jxl_sheet::Sheet;
 use subdeq_data::npy::NpyArray;
 use subdeq_data::npz::Npz;
+use subdeq_data::picture::Picture;
 use subdeq_data::{archive, cifar, csv, idx, matlab};
 
 /// Readers by the name of their seed folder.
@@ -45,7 +45,7 @@ pub fn read(reader: &str, bytes: &[u8], variant: u64) -> bool {
         "matlab" => matlab::from_bytes(bytes, "fuzz").is_ok(),
         "csv" => csv::Table::from_bytes(bytes, "fuzz").is_ok(),
         "jxl" => Sheet::from_bytes(bytes, "fuzz").is_ok_and(|s| s.cut(8, 2, "fuzz", &mut Vec::new()).is_ok()),
-        "picture" => decode_picture(bytes, "fuzz").is_ok(),
+        "picture" => Picture::from_bytes(bytes, "fuzz").is_ok(),
         "archive" => {
             let name = ["f.tar", "f.tar.gz", "f.tar.xz", "f.zip"][variant as usize % 4];
             archive::for_each_in(Cursor::new(bytes), name, |_| true, |_, _| Ok(())).is_ok()

@@ -127,7 +127,8 @@ pub struct ImageDataset {
 }
 
 impl ImageDataset {
-    /// Loads a data set by name (see [`PROTOCOLS`]) or from a folder. `data_dir` is the user's `--data-dir`.
+    /// Loads a data set by name (see [`PROTOCOLS`]), from a folder, or from a file (.npz, .csv, or an archive of an image
+    /// folder). `data_dir` is the user's `--data-dir`.
     pub fn load(name: &str, data_dir: Option<&Path>) -> Result<Self> {
         if name == "digits" {
             return digits();
@@ -137,15 +138,18 @@ impl ImageDataset {
             let dataset = Self::from_folder(&folder)?;
             return dataset.named(name);
         }
-        let folder = Path::new(name);
-        if folder.is_dir() {
-            return Self::from_folder(folder);
+        let path = Path::new(name);
+        if path.is_dir() {
+            return Self::from_folder(path);
+        }
+        if path.exists() {
+            return Self::read(&Layout::of_file(path)?, path);
         }
         let names: Vec<&str> = PROTOCOLS.iter().map(|p| p.name).collect();
         Err(DataError::request(
-            format!("'{name}' is neither a known data set nor a folder"),
+            format!("'{name}' is neither a known data set nor a folder nor a file"),
             format!(
-                "use one of {} or the path of a folder (graphs are {})",
+                "use one of {} or the path of a folder or .npz file (graphs are {})",
                 names.join(", "),
                 GRAPH_NAMES.join(", ")
             ),
@@ -153,23 +157,28 @@ impl ImageDataset {
     }
 
     /// Loads whatever image data a folder holds; the formats are listed in the error for a folder that holds none.
+    ///
+    /// Where a format has numbers for its classes, a `classes.txt` with a name per line gives them names.
     pub fn from_folder(folder: &Path) -> Result<Self> {
-        let layout = Layout::detect(folder)?;
-        let (train, test, names) = layout.load(folder)?;
+        Self::read(&Layout::detect(folder)?, folder)
+    }
+
+    fn read(layout: &Layout, path: &Path) -> Result<Self> {
+        let (train, test, names) = layout.load(path)?;
         let official_train = train.len();
         let mut images = train;
         images.append(&test)?;
+        let name = path.display().to_string();
         if images.is_empty() {
-            let problem = "has no images";
-            return Err(DataError::malformed(
-                &folder.display().to_string(),
-                Place::Whole,
-                problem,
-                GET_AGAIN,
-            ));
+            return Err(DataError::malformed(&name, Place::Whole, "has no images", GET_AGAIN));
         }
-        let class_names = names.unwrap_or_else(|| (0..images.classes()).map(|c| c.to_string()).collect());
-        let name = folder.display().to_string();
+        let class_names = match names {
+            Some(names) => names,
+            None => {
+                let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+                named_classes(&folder.join("classes.txt"), images.classes())?
+            }
+        };
         Ok(ImageDataset { origin: name.clone(), name, images, official_train, class_names })
     }
 
@@ -277,12 +286,33 @@ enum Layout {
     SvhnMatlab,
     SvhnSheets,
     Npz(PathBuf),
-    Csv,
+    /// Training images, and test images if there are any.
+    Csv(PathBuf, Option<PathBuf>),
     Folder(PathBuf),
     Archive(PathBuf),
 }
 
 impl Layout {
+    /// What a single file holds, by its ending.
+    fn of_file(path: &Path) -> Result<Self> {
+        let name = path.to_string_lossy().to_lowercase();
+        if name.ends_with(".npz") {
+            Ok(Layout::Npz(path.to_path_buf()))
+        } else if name.ends_with(".csv") {
+            Ok(Layout::Csv(path.to_path_buf(), None))
+        } else if archive::is_archive(&name) {
+            Ok(Layout::Archive(path.to_path_buf()))
+        } else {
+            let remedy = "a single file of images is an .npz, a .csv, or an archive of a folder with train/CLASS/*.png|jpg";
+            Err(DataError::malformed(
+                &path.display().to_string(),
+                Place::Whole,
+                "no data set of images",
+                remedy,
+            ))
+        }
+    }
+
     fn detect(folder: &Path) -> Result<Self> {
         let has = |name: &str| folder.join(name).exists();
         let mut entries = Vec::new();
@@ -307,7 +337,8 @@ impl Layout {
         } else if has("train_0.jxl") {
             return Ok(Layout::SvhnSheets);
         } else if has("train.csv") {
-            return Ok(Layout::Csv);
+            let test = folder.join("test.csv");
+            return Ok(Layout::Csv(folder.join("train.csv"), test.exists().then_some(test)));
         } else if let Some(path) = ending(".npz") {
             return Ok(Layout::Npz(path));
         } else if let Some(path) = entries.iter().find(|p| archive::is_archive(&p.to_string_lossy())) {
@@ -323,15 +354,15 @@ impl Layout {
             searched: vec![folder.to_path_buf()],
             remedy: "the folder should hold one of: IDX files (train-images-idx3-ubyte[.gz], ..), data_batch_1.bin .., \
                      cifar-10-binary.tar.gz, data_batch_1.jxl .., train_32x32.mat .., train_0.jxl .., train.csv (label \
-                     first), an .npz with x_train, y_train, x_test, y_test, or train/CLASS/*.png|jpg (or an archive of \
-                     that)"
+                     first), an .npz with x_train, y_train (and x_test, y_test), or train/CLASS/*.png|jpg (or an archive \
+                     of that)"
                 .to_owned(),
         })
     }
 
     fn load(&self, folder: &Path) -> Result<Loaded> {
         match self {
-            Layout::Idx => Ok((idx_part(folder, "train")?, idx_part(folder, "t10k")?, None)),
+            Layout::Idx => idx(folder),
             Layout::CifarBinary(folder) => cifar_binary(folder),
             Layout::CifarArchive(path) => cifar_archive(path),
             Layout::CifarSheets => cache::decoded(&sheet_files(folder)?, || cifar_sheets(folder)),
@@ -340,7 +371,7 @@ impl Layout {
                 Ok((svhn_sheets(folder, "train")?, svhn_sheets(folder, "test")?, None))
             }),
             Layout::Npz(path) => npz(path),
-            Layout::Csv => csv(folder),
+            Layout::Csv(train, test) => csv(train, test.as_deref()),
             Layout::Folder(path) => image_folder::read(path).map(|f| (f.train, f.test, Some(f.class_names))),
             Layout::Archive(path) => cache::decoded(std::slice::from_ref(path), || {
                 image_folder::read_archive(path).map(|f| (f.train, f.test, Some(f.class_names)))
@@ -379,17 +410,28 @@ fn idx_file(folder: &Path, start: &str, dims: usize) -> Option<PathBuf> {
     candidates.map(|name| folder.join(name)).find(|path| path.exists())
 }
 
-fn idx_part(folder: &Path, part: &str) -> Result<ImageSet> {
-    let file = |start: String, dims| {
-        idx_file(folder, &start, dims)
+/// `train-images`, `train-labels`, `t10k-images` and `t10k-labels`, as MNIST has them.
+fn idx(folder: &Path) -> Result<Loaded> {
+    let file = |start: &str, dims| {
+        idx_file(folder, start, dims)
             .ok_or_else(|| missing(&folder.join(format!("{start}-idx{dims}-ubyte[.gz]"))))
     };
-    let images = idx::read(&file(format!("{part}-images"), 3)?)?;
-    let label_file = file(format!("{part}-labels"), 1)?;
-    let label_name = label_file.display().to_string();
-    let labels = idx::read(&label_file)?.indices(&label_name, "labels")?;
-    let labels = class_count::below(&label_name, "labels", 10, &labels)?;
-    image_set(&folder.display().to_string(), images, labels, 255, 10)
+    let labels = |start: &str| -> Result<(String, Vec<usize>)> {
+        let path = file(start, 1)?;
+        let name = path.display().to_string();
+        let labels = idx::read(&path)?.indices(&name, "labels")?;
+        Ok((name, labels))
+    };
+    let images = |start: &str| idx::read(&file(start, 3)?);
+    let name = folder.display().to_string();
+    let train = images("train-images")?;
+    let (label_name, train_labels) = labels("train-labels")?;
+    let (train_labels, classes) = class_count::checked(&label_name, "labels", train_labels.into_iter())?;
+    let train = image_set(&name, train, train_labels, 255, classes)?;
+    let test = images("t10k-images")?;
+    let (label_name, test_labels) = labels("t10k-labels")?;
+    let test_labels = class_count::below(&label_name, "labels", classes, &test_labels)?;
+    Ok((train, image_set(&name, test, test_labels, 255, classes)?, None))
 }
 
 fn missing(path: &Path) -> DataError {
@@ -542,40 +584,58 @@ fn svhn_matlab(folder: &Path, part: &str) -> Result<ImageSet> {
     ImageSet::new(&name, images, [3, height, width], 255, labels, 10)
 }
 
+/// `x_train` and `y_train`, and perhaps `x_test` and `y_test`.
 fn npz(path: &Path) -> Result<Loaded> {
     let mut file = Npz::read(path)?;
     let name = path.display().to_string();
-    let labels = |array: &str| file.get(array)?.indices(&name, array);
-    let (train_labels, classes) = class_count::checked(&name, "y_train", labels("y_train")?.into_iter())?;
-    let test_labels = class_count::below(&name, "y_test", classes, &labels("y_test")?)?;
+    let labels = |file: &Npz, array: &str| file.get(array)?.indices(&name, array);
+    let (train_labels, classes) =
+        class_count::checked(&name, "y_train", labels(&file, "y_train")?.into_iter())?;
     let train = image_set(&name, file.take("x_train")?, train_labels, 255, classes)?;
-    let test = image_set(&name, file.take("x_test")?, test_labels, 255, classes)?;
+    let test = if file.contains("x_test") || file.contains("y_test") {
+        let labels = class_count::below(&name, "y_test", classes, &labels(&file, "y_test")?)?;
+        image_set(&name, file.take("x_test")?, labels, 255, classes)?
+    } else {
+        let shape = [train.channels(), train.height(), train.width()];
+        ImageSet::new(&name, Vec::new(), shape, 255, Vec::new(), classes)?
+    };
     Ok((train, test, None))
 }
 
-/// `train.csv` and perhaps `test.csv`: label, then the pixels (0 to 255) of a square grey image.
-fn csv(folder: &Path) -> Result<Loaded> {
-    let train = folder.join("train.csv");
-    let test = folder.join("test.csv");
-    let (side, train_pixels, train_labels) = csv_part(&train)?;
+/// Training images and perhaps test images: label, then the pixels (0 to 255) of a square grey image.
+fn csv(train: &Path, test: Option<&Path>) -> Result<Loaded> {
+    let (side, train_pixels, train_labels) = csv_part(train)?;
     let name = train.display().to_string();
     let (train_labels, classes) = class_count::checked(&name, "first column", train_labels.into_iter())?;
-    let train_set = ImageSet::new(
-        &train.display().to_string(),
-        train_pixels,
-        [1, side, side],
-        255,
-        train_labels,
-        classes,
-    )?;
-    let (pixels, labels) = if test.exists() {
-        let (_, pixels, labels) = csv_part(&test)?;
-        (pixels, labels)
-    } else {
-        (Vec::new(), Vec::new())
+    let train_set = ImageSet::new(&name, train_pixels, [1, side, side], 255, train_labels, classes)?;
+    let (name, pixels, labels) = match test {
+        Some(test) => {
+            let (_, pixels, labels) = csv_part(test)?;
+            (test.display().to_string(), pixels, labels)
+        }
+        None => (name, Vec::new(), Vec::new()),
     };
-    let test_set = ImageSet::new(&test.display().to_string(), pixels, [1, side, side], 255, labels, classes)?;
+    let test_set = ImageSet::new(&name, pixels, [1, side, side], 255, labels, classes)?;
     Ok((train_set, test_set, None))
+}
+
+/// The names in a `classes.txt`, one per line, or numbers where there is no such file.
+fn named_classes(path: &Path, classes: usize) -> Result<Vec<String>> {
+    if !path.is_file() {
+        return Ok((0..classes).map(|class| class.to_string()).collect());
+    }
+    let bytes = source::read_whole(path)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    // One more than there should be tells a file that has too many.
+    let names: Vec<String> = lines.take(classes + 1).map(str::to_owned).collect();
+    let distinct = names.iter().collect::<std::collections::BTreeSet<_>>().len();
+    if names.len() != classes || distinct != classes {
+        let problem = format!("does not have {classes} different names, one per line");
+        let remedy = format!("the labels go from 0 to {}: name each of them", classes.saturating_sub(1));
+        return Err(DataError::malformed(&path.display().to_string(), Place::Whole, problem, remedy));
+    }
+    Ok(names)
 }
 
 fn csv_part(path: &Path) -> Result<(usize, Vec<u8>, Vec<u32>)> {
@@ -649,10 +709,39 @@ mod tests {
         npz.insert("y_train", NpyArray::new(vec![2, 1], NpyData::I64(vec![0, 1])).unwrap());
         npz.insert("x_test", images(1));
         npz.insert("y_test", NpyArray::new(vec![1], NpyData::I64(vec![1])).unwrap());
-        npz.write(&dir.path().join("own.npz")).unwrap();
+        let file = dir.path().join("own.npz");
+        npz.write(&file).unwrap();
         let set = ImageDataset::from_folder(dir.path()).unwrap();
         assert_eq!((set.official_train, set.official_test()), (2, 1));
         assert_eq!(set.images.image(0), [0, 3, 1, 4, 2, 5]);
+        // The file by its path is the same set; names of classes come from beside it.
+        let by_path = ImageDataset::load(&file.display().to_string(), None).unwrap();
+        assert_eq!((by_path.images, by_path.class_names), (set.images, vec!["0".to_owned(), "1".to_owned()]));
+        std::fs::write(dir.path().join("classes.txt"), "cat\ndog\n").unwrap();
+        assert_eq!(ImageDataset::from_folder(dir.path()).unwrap().class_names, ["cat", "dog"]);
+        std::fs::write(dir.path().join("classes.txt"), "cat\n").unwrap();
+        let error = ImageDataset::from_folder(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("does not have 2 different names"), "{error}");
+    }
+
+    #[test]
+    fn without_test_images_an_npz_is_divided() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut npz = Npz::new("t");
+        npz.insert("x_train", NpyArray::new(vec![20, 1, 2], NpyData::U8(vec![3; 40])).unwrap());
+        npz.insert("y_train", NpyArray::new(vec![20], NpyData::U8(vec![0, 1].repeat(10))).unwrap());
+        npz.write(&dir.path().join("own.npz")).unwrap();
+        let split = ImageDataset::from_folder(dir.path()).unwrap().split(SplitRule::Release, 0).unwrap();
+        assert_eq!([split.train.len(), split.validation.len(), split.test.len()], [14, 3, 3]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_data_set_is_told_what_would_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one.bmp");
+        std::fs::write(&path, b"BM").unwrap();
+        let error = ImageDataset::load(&path.display().to_string(), None).unwrap_err().to_string();
+        assert!(error.contains(".npz"), "{error}");
     }
 
     #[test]

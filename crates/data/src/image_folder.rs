@@ -6,19 +6,15 @@
 //! published code). Files without a label (Tiny-ImageNet's `test/images`) are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Cursor;
 use std::path::{Path, PathBuf};
-
-use image::{DynamicImage, ImageReader, Limits};
 
 use crate::archive;
 use crate::budget::picture_allowance;
 use crate::class_count;
-use crate::error::{DataError, GET_AGAIN, Place, Result};
+use crate::error::{DataError, Place, Result};
 use crate::images::ImageSet;
+use crate::picture::{self, Picture};
 use crate::source;
-
-const MAX_SIDE: u32 = 4096;
 
 /// Official training and test images of a folder, and the names of the classes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,9 +37,28 @@ pub fn read(folder: &Path) -> Result<ImageFolder> {
         if wanted(&relative) {
             let bytes = source::read_whole(&path)?;
             collector.accept(&relative, &bytes)?;
+        } else {
+            collector.other.get_or_insert(relative);
         }
     }
     collector.finish()
+}
+
+/// The PNG and JPEG files below a folder, in the order of their names.
+///
+/// # Errors
+/// A folder that cannot be listed, or that holds none.
+pub fn pictures_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    walk(folder, 0, &mut BTreeSet::new(), &mut files)?;
+    files.retain(|path| is_image(&path.to_string_lossy()));
+    files.sort();
+    if files.is_empty() {
+        let name = folder.display().to_string();
+        let remedy = "files that end in .png, .jpg or .jpeg are looked for";
+        return Err(DataError::malformed(&name, Place::Whole, "no pictures", remedy));
+    }
+    Ok(files)
 }
 
 /// Reads the same layout out of an archive.
@@ -116,7 +131,7 @@ struct Decoded {
 
 struct Collector {
     name: String,
-    size: Option<(u32, u32)>,
+    size: Option<(usize, usize)>,
     /// Bytes of pictures as they came, and as they are in memory.
     encoded: u64,
     decoded: u64,
@@ -125,6 +140,8 @@ struct Collector {
     /// The text of `val_annotations.txt`: only the lines of pictures that are there become entries.
     annotations: String,
     parts: BTreeMap<Part, Vec<Decoded>>,
+    /// A file that was left out, to be named where nothing else was found.
+    other: Option<String>,
 }
 
 impl Collector {
@@ -137,6 +154,7 @@ impl Collector {
             wnids: None,
             annotations: String::new(),
             parts: BTreeMap::new(),
+            other: None,
         }
     }
 
@@ -165,46 +183,26 @@ impl Collector {
     }
 
     fn decode(&mut self, path: &str, bytes: &[u8]) -> Result<Decoded> {
-        let mut limits = Limits::default();
-        limits.max_image_width = Some(MAX_SIDE);
-        limits.max_image_height = Some(MAX_SIDE);
-        limits.max_alloc = Some(1 << 28);
-        let unreadable = |e: image::ImageError| {
-            DataError::malformed(
-                &self.name,
-                Place::Field(path.to_owned()),
-                format!("not a readable picture ({e})"),
-                GET_AGAIN,
-            )
-        };
-        let reader = || ImageReader::new(Cursor::new(bytes)).with_guessed_format();
-        // The size first: it decides how much memory the picture takes.
-        let size = reader().map_err(image::ImageError::IoError).and_then(ImageReader::into_dimensions);
-        let (width, height) = size.map_err(unreadable)?;
+        let fault = |fault: picture::Fault| fault.at(&self.name, Place::Field(path.to_owned()));
+        let (height, width) = picture::size(bytes).map_err(fault)?;
         self.encoded = self.encoded.saturating_add(bytes.len() as u64);
         self.decoded = self.decoded.saturating_add(3 * u64::from(width) * u64::from(height));
-        if width > MAX_SIDE || height > MAX_SIDE || self.decoded > picture_allowance(self.encoded) {
+        if self.decoded > picture_allowance(self.encoded) {
             let problem = format!(
                 "is {height} x {width}, with the pictures before {} bytes of pixels out of a file or files of {} bytes",
                 self.decoded, self.encoded
             );
             return Err(self.error(path, problem, "bring the pictures to the size that is needed first"));
         }
-        let image = reader().map_err(image::ImageError::IoError).and_then(|mut reader| {
-            reader.limits(limits);
-            reader.decode()
-        });
-        let image = image.map_err(unreadable)?;
-        let size = (image.height(), image.width());
+        let Picture { channels, height, width, planes } = picture::decode(bytes).map_err(fault)?;
+        let size = (height, width);
         let expected = *self.size.get_or_insert(size);
         if size != expected {
             let problem =
                 format!("is {} x {}, the images before are {} x {}", size.0, size.1, expected.0, expected.1);
             return Err(self.error(path, problem, "bring all images to one size first"));
         }
-        let grey = !image.color().has_color();
-        let pixels = if grey { image.into_luma8().into_raw() } else { planes(&image) };
-        Ok(Decoded { file: String::new(), class: None, grey, pixels })
+        Ok(Decoded { file: String::new(), class: None, grey: channels == 1, pixels: planes })
     }
 
     fn finish(mut self) -> Result<ImageFolder> {
@@ -242,7 +240,10 @@ impl Collector {
         let Some(listed) = &self.wnids else {
             if found.is_empty() {
                 let remedy = "put JPEG or PNG files into train/CLASS/ and test/CLASS/";
-                return Err(DataError::malformed(&self.name, Place::Whole, "no labelled images", remedy));
+                let other =
+                    self.other.as_ref().map_or(String::new(), |file| format!(" (but files such as {file})"));
+                let problem = format!("no labelled images{other}");
+                return Err(DataError::malformed(&self.name, Place::Whole, problem, remedy));
             }
             return Ok(found);
         };
@@ -287,26 +288,17 @@ impl Collector {
             (0..copies).for_each(|_| pixels.extend_from_slice(&image.pixels));
             all.push(label);
         }
-        let shape = [channels, height as usize, width as usize];
+        let shape = [channels, height, width];
         ImageSet::new(&self.name, pixels, shape, 255, all, labels.len())
     }
 }
 
-fn planes(image: &DynamicImage) -> Vec<u8> {
-    let rgb = image.to_rgb8().into_raw();
-    (0..3).flat_map(|channel| rgb.iter().skip(channel).step_by(3).copied()).collect()
-}
-
-/// Decodes one JPEG or PNG picture to (channels, height, width, planes); `name` is used in errors.
-pub fn decode_picture(bytes: &[u8], name: &str) -> Result<(usize, usize, usize, Vec<u8>)> {
-    let mut collector = Collector::new(name);
-    let decoded = collector.decode("picture", bytes)?;
-    let (height, width) = collector.size.unwrap_or((0, 0));
-    Ok((if decoded.grey { 1 } else { 3 }, height as usize, width as usize, decoded.pixels))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
+    use image::DynamicImage;
+
     use super::*;
 
     fn png(colours: &[[u8; 3]]) -> Vec<u8> {

@@ -76,6 +76,17 @@ impl Npz {
         Self::read_from(BufReader::new(file), length, &path.display().to_string())
     }
 
+    /// The names of the arrays in an `.npz` file, without reading them.
+    pub fn names(path: &Path) -> Result<Vec<String>> {
+        let (file, _) = source::open_regular(path)?;
+        let archive = ZipArchive::new(BufReader::new(file)).map_err(|error| {
+            let problem = format!("not a readable zip archive ({error})");
+            DataError::malformed(&path.display().to_string(), Place::Whole, problem, GET_AGAIN)
+        })?;
+        let array = |name: std::borrow::Cow<'_, str>| name.strip_suffix(".npy").map(str::to_owned);
+        Ok(archive.file_names().filter_map(|name| array(name.ok()?)).collect())
+    }
+
     /// Reads an `.npz` archive from memory; `name` is used in errors.
     pub fn from_bytes(bytes: &[u8], name: &str) -> Result<Self> {
         Self::read_from(Cursor::new(bytes), bytes.len() as u64, name)

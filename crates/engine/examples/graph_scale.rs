@@ -1,15 +1,16 @@
 //! Time and memory of propagation on generated graphs.
 //!
-//! `cargo run --release -p subdeq-engine --example graph_scale -- [edges] [channels] [threads]` generates a graph of about
+//! `cargo run --release -p subdeq-engine --example graph_scale -- [edges] [channels] [threads] [hyper]` generates a graph of about
 //! that many directed entries (20 per node, half of them near the node, half anywhere), and iterates
 //! `Z = tanh(0.9 A Z) + 0.1 f + 1.2` to a relative residual of 1e-6. Peak memory should be the graph (8 bytes per entry) and
-//! four node matrices: injection, state, and the two iterates.
+//! four node matrices: injection, state, and the two iterates. With `hyper` as the last word the entries are incidences of as many
+//! hyperedges as nodes, stored in both directions (16 bytes each), and the states of the hyperedges come in addition.
 
 use std::time::Instant;
 
 use subdeq_engine::cpu::graph::{Adjacency, NodeMatrix, Propagation};
 use subdeq_engine::network::Csr;
-use subdeq_engine::{Cpu, Extent, GraphMap, Measure, Solver, Stopping};
+use subdeq_engine::{Cpu, Extent, GraphMap, GraphOperator, Measure, Solver, Stopping};
 use subdeq_map::{Layout, Map};
 
 const DEGREE: usize = 20;
@@ -47,6 +48,14 @@ fn generate(nodes: usize) -> Csr<f32> {
     Csr { rows: nodes, cols: nodes, starts: (0..=nodes).map(|i| i * row_len).collect(), columns, values }
 }
 
+/// The rows of a matrix as the incidences of nodes and hyperedges; each node keeps as much of itself as one passes to it.
+fn as_hyperedges(mut incidence: Csr<f32>) -> GraphOperator<f32> {
+    let parts = incidence.columns.len() as f32 / incidence.rows as f32 + 1.0;
+    incidence.values.fill(1.0 / parts);
+    let own = vec![1.0 / parts; incidence.rows];
+    GraphOperator::Hyperedges { incidence, own }
+}
+
 /// Peak resident memory in GB, where the system tells.
 fn peak_memory() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -62,8 +71,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let nodes = (edges / (DEGREE + 1)).max(1000);
     let cpu = Cpu::<f32>::new(threads)?;
     let clock = Instant::now();
-    let graph = Adjacency::new(&cpu, generate(nodes))?;
-    let entries = graph.matrix().columns.len();
+    let matrix = generate(nodes);
+    let entries = matrix.columns.len();
+    let hyper = std::env::args().nth(4).is_some_and(|word| word == "hyper");
+    let graph = Adjacency::new(&cpu, if hyper { as_hyperedges(matrix) } else { matrix.into() })?;
     println!(
         "{nodes} nodes, {entries} entries, symmetric: {}, made in {:.1?}",
         graph.is_symmetric(),
@@ -84,7 +95,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let report = propagation.solve(&graph.edges(), &f, &Solver::Picard, &stopping, &mut z)?;
     let seconds = clock.elapsed().as_secs_f64() / f64::from(report.iterations + 1);
     // Each entry: column, value and one gathered row; each node: injection and argument read, image written.
-    let bytes = entries as f64 * (8.0 + 4.0 * channels as f64) + nodes as f64 * channels as f64 * 12.0;
+    let ways = if hyper { 2.0 } else { 1.0 };
+    let bytes = ways * entries as f64 * (8.0 + 4.0 * channels as f64) + nodes as f64 * channels as f64 * 12.0;
     println!(
         "{:?} after {} iterations; {:.2} ms per iteration, {:.3} ns per entry, {:.1} GB/s moved, peak memory {:.2} GB",
         report.outcome,

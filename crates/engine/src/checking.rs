@@ -7,10 +7,10 @@ use subdeq_map::Parametrisation;
 
 use crate::network::{Adam, ConvShape, Csr, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use crate::{
-    Activation, CustomMap, CustomMaps, DataSets, Device, EncoderShape, EngineError, Equilibria, GraphDropout,
-    GraphSpec, Graphs, Images, Integrate, LabelledNodes, Layers, Map, NodeArray, OdeReport, OdeTolerance,
-    Operator, Order, Parametrise, Pass, Picks, Propagate, Result, SampleReport, Solver, Spectra, Start,
-    Stopping, Summary,
+    Activation, Crop, CustomMap, CustomMaps, DataSets, Device, Dropout, EncoderShape, EngineError,
+    Equilibria, GraphDropout, GraphOperator, GraphSpec, Graphs, Images, Integrate, LabelledNodes, Layers,
+    Map, NodeArray, OdeReport, OdeTolerance, Operator, Order, Parametrise, Pass, Picks, Propagate, Result,
+    SampleReport, Solver, Spectra, Start, Stopping, Summary,
 };
 
 /// How often what happened.
@@ -306,7 +306,7 @@ impl<D: Layers> Layers for Checking<D> {
             gx: &mut D::Array, gradients: Scaling<&mut D::Array>,
         ) -> Result<()>;
         call: fn cross_entropy(
-            &self, batch: usize, classes: usize, logits: &D::Array, labels: &D::Integers, gradient: &mut D::Array,
+            &self, batch: usize, classes: usize, smoothing: f64, logits: &D::Array, labels: &D::Integers, gradient: &mut D::Array,
             tally: &mut D::Tally,
         ) -> Result<()>;
         call: fn adam(&self, adam: &Adam, updates: &mut [Update<'_, D::Array>]) -> Result<()>;
@@ -355,7 +355,11 @@ impl<D: DataSets> DataSets for Checking<D> {
 
     watched! {
         call: fn gather(
-            &self, images: &D::Images, picks: Picks<'_, D::Integers>, order: Order, x: &mut D::Array, labels: &mut D::Integers,
+            &self, images: &D::Images, picks: Picks<'_, D::Integers>, crop: Crop, order: Order, x: &mut D::Array,
+            labels: &mut D::Integers,
+        ) -> Result<()>;
+        call: fn drop_entries(
+            &self, len: usize, picks: Picks<'_, D::Integers>, dropout: &Dropout, x: &mut D::Array,
         ) -> Result<()>;
     }
 }
@@ -365,14 +369,14 @@ impl<D: Graphs> Graphs for Checking<D> {
     type Encoder = D::Encoder;
     type GraphPlan = D::GraphPlan;
 
-    fn graph(&self, adjacency: Csr<D::Elem>, features: Csr<D::Elem>) -> Result<D::Graph> {
+    fn graph(&self, operator: GraphOperator<D::Elem>, features: Csr<D::Elem>) -> Result<D::Graph> {
         self.writing("graph")?;
-        self.allocation("graph", adjacency.values.len())?;
-        self.device.graph(adjacency, features)
+        self.allocation("graph", operator.entries())?;
+        self.device.graph(operator, features)
     }
 
-    fn adjacency<'a>(&self, graph: &'a D::Graph) -> &'a Csr<D::Elem> {
-        self.device.adjacency(graph)
+    fn operator<'a>(&self, graph: &'a D::Graph) -> &'a GraphOperator<D::Elem> {
+        self.device.operator(graph)
     }
 
     fn features<'a>(&self, graph: &'a D::Graph) -> &'a Csr<D::Elem> {

@@ -6,10 +6,10 @@
 //! * outer injection: `F = norm( s(u) + t f + shift )`,
 //! * inner injection: `F = norm( s(u + t f) + shift )`,
 //!
-//! `norm` only where there is a normalisation.
+//! `norm` only where there is a normalisation, or a projection of each row onto a ball.
 
 use serde::{Deserialize, Serialize};
-use subdeq_map::{Form, Groups, Normalisation, PNorm, Parts, WeightClass};
+use subdeq_map::{Form, Groups, Normalisation, PNorm, Parts, Projection, WeightClass};
 
 use crate::{Activation, EngineError, Injection, Result};
 
@@ -39,6 +39,7 @@ pub struct GraphMap {
     equation: subdeq_map::Map,
     teleport: f64,
     normalisation: Option<GraphNorm>,
+    ball: Option<f64>,
 }
 
 /// A propagation as it is written into files.
@@ -50,6 +51,9 @@ struct GraphMapFile {
     injection: Injection,
     shift: f64,
     normalisation: Option<GraphNorm>,
+    /// The radius of the balls that rows are projected onto.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ball: Option<f64>,
 }
 
 impl GraphMap {
@@ -57,7 +61,7 @@ impl GraphMap {
     ///
     /// # Errors
     /// An equation that is not a graph's, an activation other than [`Activation::Identity`] and [`Activation::Tanh`], a norm
-    /// other than the largest entry's, or a projection.
+    /// other than the largest entry's, or a projection of columns.
     pub fn new(equation: subdeq_map::Map) -> Result<Self> {
         let refuse = |why: &str| Err(EngineError::Invalid(format!("`{equation}` {why}")));
         let Form::Graph { teleport } = equation.form() else {
@@ -68,9 +72,11 @@ impl GraphMap {
                 "cannot be solved: propagation over a graph knows the activations identity and tanh",
             );
         }
-        if equation.projection().is_some() {
-            return refuse("cannot be solved: there are no kernels that project a state");
-        }
+        let ball = match equation.projection() {
+            None => None,
+            Some(Projection { groups: Groups::GraphRows, radius }) => Some(radius),
+            Some(_) => return refuse("cannot be solved: propagation over a graph projects rows only"),
+        };
         let normalisation = match equation.normalisation() {
             None => None,
             Some(Normalisation { p: PNorm::Inf, groups: Groups::GraphRows }) => Some(GraphNorm::Rows),
@@ -81,7 +87,7 @@ impl GraphMap {
                 );
             }
         };
-        Ok(Self { equation, teleport, normalisation })
+        Ok(Self { equation, teleport, normalisation, ball })
     }
 
     /// The equation.
@@ -120,10 +126,16 @@ impl GraphMap {
         self.normalisation
     }
 
+    /// The radius of the ball that each row is projected onto, if any.
+    #[must_use]
+    pub fn ball(&self) -> Option<f64> {
+        self.ball
+    }
+
     /// Whether the map is affine, `Z = (1 - t) A Z + t f + shift`, and so can be solved exactly.
     #[must_use]
     pub fn is_linear(&self) -> bool {
-        self.activation() == Activation::Identity && self.normalisation.is_none()
+        self.activation() == Activation::Identity && self.normalisation.is_none() && self.ball.is_none()
     }
 }
 
@@ -135,6 +147,7 @@ impl From<GraphMap> for GraphMapFile {
             injection: map.injection(),
             shift: map.shift(),
             normalisation: map.normalisation,
+            ball: map.ball,
         }
     }
 }
@@ -143,7 +156,7 @@ impl TryFrom<GraphMapFile> for GraphMap {
     type Error = EngineError;
 
     fn try_from(file: GraphMapFile) -> Result<Self> {
-        let GraphMapFile { teleport, activation, injection, shift, normalisation } = file;
+        let GraphMapFile { teleport, activation, injection, shift, normalisation, ball } = file;
         let normalisation = normalisation.map(|over| Normalisation {
             p: PNorm::Inf,
             groups: match over {
@@ -161,7 +174,7 @@ impl TryFrom<GraphMapFile> for GraphMap {
             tie: 0.0,
             weights,
             normalisation,
-            projection: None,
+            projection: ball.map(|radius| Projection { groups: Groups::GraphRows, radius }),
         };
         Self::new(subdeq_map::Map::try_from(parts)?)
     }

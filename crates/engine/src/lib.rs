@@ -20,9 +20,13 @@
 #![allow(clippy::neg_cmp_op_on_partial_ord)]
 
 mod checking;
+mod counter;
+mod crop;
 mod device;
+mod dropout;
 mod error;
 mod graph;
+mod graph_operator;
 mod map;
 pub mod network;
 mod real;
@@ -34,14 +38,17 @@ pub mod cuda;
 
 pub use checking::{Checking, Traffic};
 pub use cpu::Cpu;
+pub use crop::Crop;
 pub use cuda::Cuda;
 pub use device::{
     CustomMap, CustomMaps, DataSets, Device, EncoderShape, Equilibria, GraphDropout, GraphSpec, Graphs,
     Images, Integrate, LabelledNodes, Layers, MIRRORED, Network, NodeArray, OdeOutcome, OdeReport,
-    OdeTolerance, Order, Parametrise, Pass, Picks, Propagate, Spectra, Summary, free_parameters,
+    OdeTolerance, Order, Parametrise, Pass, Picks, Propagate, Spectra, Summary, View, free_parameters,
 };
+pub use dropout::Dropout;
 pub use error::{EngineError, Result};
 pub use graph::{GraphMap, GraphNorm};
+pub use graph_operator::GraphOperator;
 pub use map::{Map, Operator};
 pub use real::Real;
 pub use report::{Outcome, SampleReport};

@@ -114,7 +114,8 @@ pub const NORM_EPSILON: f64 = 1e-5;
 /// Weight of the newest batch in the running statistics (PyTorch's default).
 pub const NORM_MOMENTUM: f64 = 0.1;
 
-/// One update of Adam with an L2 term in the gradient (PyTorch's `Adam(weight_decay=..)`, not AdamW).
+/// One update of Adam, with an L2 term in the gradient (PyTorch's `Adam(weight_decay=..)`) or with weights that decay by themselves
+/// (`AdamW(weight_decay=..)`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
     /// Step length.
@@ -127,6 +128,8 @@ pub struct Adam {
     pub epsilon: f64,
     /// `l2 * parameter` is added to the gradient.
     pub l2: f64,
+    /// `rate * decay * parameter` is taken from the parameter.
+    pub decay: f64,
     /// Which update this is, from 1.
     pub step: u64,
 }
@@ -148,7 +151,18 @@ impl Adam {
     /// PyTorch's defaults at a rate.
     #[must_use]
     pub fn new(rate: f64, l2: f64, step: u64) -> Self {
-        Self { rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2, step }
+        Self { rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, l2, decay: 0.0, step }
+    }
+
+    /// AdamW at a rate: its decay does not pass through the moments.
+    #[must_use]
+    pub fn decoupled(rate: f64, decay: f64, step: u64) -> Self {
+        Self { decay, ..Self::new(rate, 0.0, step) }
+    }
+
+    /// What an update leaves of a parameter before it moves it.
+    pub(crate) fn kept(&self) -> f64 {
+        1.0 - self.rate * self.decay
     }
 }
 

@@ -163,6 +163,33 @@ impl Map {
         Map::try_from(Parts { weights, ..self.parts })
     }
 
+    /// The same as an equation of the matrix `W` that it applies: `s(W z)` for monotone weights where `W` is made of `A` (A8), else
+    /// the map itself.
+    ///
+    /// # Errors
+    /// Never for a map that exists.
+    pub fn of_whole_weights(self) -> Result<Map, BadMap> {
+        match self.parts.form {
+            Form::Tied { .. } => {
+                let weights = WeightClass::Monotone { margin: 0.0 };
+                Map::try_from(Parts { form: Form::Single, weights, ..self.parts })
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// The same as an equation of `A`, with `W = (1 - margin) I - A'A + skew (A - A')` (A8).
+    ///
+    /// # Errors
+    /// A map that is not `s(W z)`, a margin that is not above 0, or a skew that is not finite.
+    pub fn tied(self, margin: f64, skew: f64) -> Result<Map, BadMap> {
+        if self.parts.form != Form::Single {
+            return Err(BadMap::new(format!("`{self}` has no W to make of a matrix A")));
+        }
+        let form = Form::Tied { margin, skew };
+        Map::try_from(Parts { form, weights: WeightClass::Any, ..self.parts })
+    }
+
     /// The same with another shift.
     ///
     /// # Errors

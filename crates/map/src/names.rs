@@ -1,10 +1,10 @@
 //! Maps by the names that the paper, the theory and the program give them.
 
-use crate::{Activation, BadMap, Form, Groups, Layout, Map, PNorm, Parts, WeightClass};
+use crate::{Activation, BadMap, Form, Groups, Layout, Map, PNorm, Parametrisation, Parts, WeightClass};
 
 impl Map {
     /// The names that [`Map::named`] understands: the paper's models, then the sound ones.
-    pub const NAMES: [&'static str; 23] = [
+    pub const NAMES: [&'static str; 28] = [
         "subdeq-tanh",
         "subdeq-normalized-tanh",
         "subdeq-abs-normalized-tanh",
@@ -17,8 +17,13 @@ impl Map {
         "appnp-normalized-tanh",
         "appnp-tanh-2",
         "appnp-normalized-tanh-2",
+        "appnp-projected",
+        "appnp-projected-tanh",
+        "hyper-appnp",
+        "hyper-appnp-tanh",
         "monotone",
         "monotone-product",
+        "monotone-tied",
         "monotone-tanh",
         "excitatory",
         "row-signed",
@@ -33,8 +38,18 @@ impl Map {
     /// The teleport probability of the graph models unless one is given.
     pub const TELEPORT: f64 = 0.1;
 
+    /// The radius of the balls that rows of the projected graph models lie in.
+    pub const RADIUS: f64 = 1.0;
+
+    /// Whether a name is that of a graph's map.
+    #[must_use]
+    pub fn is_of_graph(name: &str) -> bool {
+        Map::NAMES.contains(&name) && name.contains("appnp")
+    }
+
     /// The map of that name, with the constants that the models of that name are trained with. `subdeq-power-tanh` is what
-    /// the authors' program computes; the printed `tanh(W z)^0.99 + y` is not a number wherever `(W z)_i < 0`.
+    /// the authors' program computes; the printed `tanh(W z)^0.99 + y` is not a number wherever `(W z)_i < 0`. The weights of
+    /// `monotone-tied` are `A`, with `b = 1`.
     ///
     /// # Errors
     /// A name that is not one of [`Map::NAMES`].
@@ -44,6 +59,7 @@ impl Map {
         let absolute = |map: Map| normalised(map.inner()?.for_weights(WeightClass::Nonnegative)?);
         let monotone = |s| Map::single(s, 0.0)?.inner()?.for_weights(WeightClass::Monotone { margin: 0.0 });
         let graph = |s, shift| Map::of_form(Form::Graph { teleport: Map::TELEPORT }, s, shift);
+        let ball = |s| graph(s, 0.0)?.projected(Groups::GraphRows, Map::RADIUS);
         let columns = |map: Map| map.normalised(PNorm::Inf, Groups::GraphColumns);
         match name {
             "subdeq-tanh" => Map::single(Tanh, 1.2),
@@ -55,7 +71,14 @@ impl Map {
             }
             "mondeq-relu" | "monotone" | "monotone-product" => monotone(Relu),
             "mondeq-tanh" | "monotone-tanh" => monotone(Tanh),
-            "appnp" => graph(Identity, 0.0),
+            "monotone-tied" => {
+                let form = Form::Tied { margin: 1.0, skew: Parametrisation::FIRST_SKEW };
+                Map::of_form(form, Relu, 0.0)?.inner()
+            }
+            "appnp" | "hyper-appnp" => graph(Identity, 0.0),
+            "hyper-appnp-tanh" => graph(Tanh, 0.0),
+            "appnp-projected" => ball(Identity),
+            "appnp-projected-tanh" => ball(Tanh),
             "appnp-tanh" => graph(Tanh, 1.2),
             "appnp-normalized-tanh" => columns(graph(Tanh, 1.2)?),
             "appnp-tanh-2" => graph(Tanh, 1.2)?.inner(),

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BadMap, Form, Map, Padding, WeightClass};
 
-/// Height and width of the kernels of `A` and `B` in [`Parametrisation::MonotoneProduct`], for images.
+/// Height and width of the kernels of `A` and `B` in [`Parametrisation::MonotoneProduct`] and [`Parametrisation::MonotoneTied`], for
+/// images.
 const FACTOR_SIDE: usize = 3;
 
 /// How the weights of a map come from free parameters.
@@ -31,16 +32,44 @@ pub enum Parametrisation {
         /// `m > 0`.
         margin: f64,
     },
+    /// `W = (1 - margin) I - A'A + b (A - A')`, `b` one free number; for images as [`Parametrisation::MonotoneProduct`].
+    MonotoneTied {
+        /// `m > 0`.
+        margin: f64,
+    },
 }
 
 impl Parametrisation {
+    /// Where `b` of [`Parametrisation::MonotoneTied`] starts.
+    pub const FIRST_SKEW: f64 = 1.0;
+
     /// The margin of the monotone ones.
     #[must_use]
     pub fn margin(&self) -> Option<f64> {
         match *self {
-            Self::MonotoneShifted { margin } | Self::MonotoneProduct { margin } => Some(margin),
+            Self::MonotoneShifted { margin }
+            | Self::MonotoneProduct { margin }
+            | Self::MonotoneTied { margin } => Some(margin),
             _ => None,
         }
+    }
+
+    /// The same with another margin; `None` for those that have none.
+    #[must_use]
+    pub fn with_margin(mut self, wanted: f64) -> Option<Self> {
+        match &mut self {
+            Self::MonotoneShifted { margin }
+            | Self::MonotoneProduct { margin }
+            | Self::MonotoneTied { margin } => *margin = wanted,
+            _ => return None,
+        }
+        Some(self)
+    }
+
+    /// Whether the weights are a product of factors: of images, one of circular convolutions with a larger kernel.
+    #[must_use]
+    pub fn multiplies(&self) -> bool {
+        matches!(self, Self::MonotoneProduct { .. } | Self::MonotoneTied { .. })
     }
 
     /// Height and width of the kernels of the free parameters: 1 for matrices.
@@ -52,10 +81,7 @@ impl Parametrisation {
     /// Height and width of the kernel of the weights that it makes, for images.
     #[must_use]
     pub fn kernel(&self) -> usize {
-        match self {
-            Self::MonotoneProduct { .. } => 2 * FACTOR_SIDE - 1,
-            _ => FACTOR_SIDE,
-        }
+        if self.multiplies() { 2 * FACTOR_SIDE - 1 } else { FACTOR_SIDE }
     }
 
     /// The weights that it makes.
@@ -65,7 +91,7 @@ impl Parametrisation {
             Self::Absolute => WeightClass::Nonnegative,
             Self::RowSigned => WeightClass::RowSigned,
             // How large the margin is in the end is read off the weights.
-            Self::MonotoneShifted { .. } | Self::MonotoneProduct { .. } => {
+            Self::MonotoneShifted { .. } | Self::MonotoneProduct { .. } | Self::MonotoneTied { .. } => {
                 WeightClass::Monotone { margin: 0.0 }
             }
             Self::Free | Self::Split | Self::SplitGains => WeightClass::Any,
@@ -86,9 +112,11 @@ impl Parametrisation {
                 (*self == Self::Split, "use Split")
             }
             Form::Gains => (*self == Self::SplitGains, "use SplitGains"),
-            Form::Monomial | Form::Tied { .. } | Form::Graph { .. } => {
-                (false, "it is not the map of a layer")
-            }
+            Form::Tied { margin, skew } => (
+                *self == Self::MonotoneTied { margin } && skew == Self::FIRST_SKEW,
+                "use MonotoneTied with that margin, whose b starts at 1",
+            ),
+            Form::Monomial | Form::Graph { .. } => (false, "it is not the map of a layer"),
         };
         if !fits {
             return Err(BadMap::new(format!(
@@ -109,9 +137,9 @@ impl Parametrisation {
     /// # Errors
     /// Zero padding for a product of convolutions.
     pub fn check_padding(&self, padding: Padding) -> Result<(), BadMap> {
-        if padding == Padding::Zero && matches!(self, Self::MonotoneProduct { .. }) {
+        if padding == Padding::Zero && self.multiplies() {
             return Err(BadMap::new(
-                "A'A of zero-padded convolutions is no convolution at the border: W = (1-m)I - A'A + B - B' needs circular \
+                "A'A of zero-padded convolutions is no convolution at the border: W = (1-m)I - A'A + .. needs circular \
                  padding; with zeros use the shifted parametrisation (`Monotone::shifted`)"
                     .into(),
             ));

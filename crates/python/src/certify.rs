@@ -74,7 +74,7 @@ pub fn certify(
     let name = map;
     let layout = match weights.shape().len() {
         4 => Layout::Conv,
-        _ if name.starts_with("appnp") => Layout::Graph,
+        _ if Map::is_of_graph(name) => Layout::Graph,
         _ => Layout::Dense,
     };
     let overrides = Overrides {

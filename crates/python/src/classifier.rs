@@ -10,8 +10,8 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use subdeq::model::{Answer, ClassifierSpec, Core};
 use subdeq::train::{
-    Cosine, DataConfig, ModelNote, RunFolder, TrainConfig, array_shapes, certified_radii, effective_weights,
-    load_model, model_arrays, save_model,
+    Cosine, DataConfig, ModelNote, Recipe, RunFolder, TrainConfig, array_shapes, certified_radii,
+    effective_weights, load_model, model_arrays, save_model,
 };
 use subdeq::{Adam, Cpu, Init, Layout, Stopping};
 
@@ -122,6 +122,7 @@ impl Options {
             channels,
             hidden: self.hidden,
             pool: self.pool,
+            injection_norm: false,
             classes,
             core,
             init: Init::default(),
@@ -129,6 +130,7 @@ impl Options {
         let data = DataConfig {
             name: "arrays".into(),
             split: "none".into(),
+            validation: 0,
             split_seed: self.seed,
             fingerprint: String::new(),
             white: self.white,
@@ -144,6 +146,7 @@ impl Options {
             seed: self.seed,
             warm_start: false,
             rate: Cosine { start: self.learning_rate, end: 1e-3 * self.learning_rate },
+            recipe: Recipe::default(),
             data,
             model,
         };

@@ -4,7 +4,10 @@ use numpy::{PyArray1, PyReadonlyArrayDyn, PyReadwriteArrayDyn, PyUntypedArrayMet
 use pyo3::prelude::*;
 use subdeq::map::GivenWeights;
 use subdeq::subdeq_engine::cpu::Buffer;
-use subdeq::{Cpu, Device, Equilibrium, Layout, Map, Network, Outcome, SampleReport, SampleSolution, Scope};
+use subdeq::{
+    Cpu, Device, Equilibrium, Layout, Map, Network, Outcome, Parametrisation, SampleReport, SampleSolution,
+    Scope,
+};
 
 use crate::arrays::{expect_len, read, write};
 use crate::certificate::Certificate;
@@ -277,7 +280,7 @@ pub fn weights<'py>(
 }
 
 /// Weights that somebody gives for a map, as the map takes them, and whether they are `|W|`. Weights of a monotone map must be
-/// monotone as they stand.
+/// monotone as they stand; the `A` of tied ones may be any.
 #[pyfunction]
 pub fn take_weights<'py>(
     py: Python<'py>,
@@ -296,7 +299,7 @@ pub fn take_weights<'py>(
         return Err(refuse(format!("entry {place:?} of the weights is {}, not a finite number", given[at])));
     }
     let GivenWeights { data, absolute } = GivenWeights::new(name, &map, &shape, given).map_err(raise)?;
-    if layer.architecture.is_monotone() {
+    if let Parametrisation::MonotoneShifted { .. } = layer.architecture.parametrisation() {
         let made = py.detach(|| with_layer(spec, size, &[&data], |layer| layer.weights().map_err(raise)))?;
         if made[0] != data {
             return Err(refuse(format!(

@@ -115,11 +115,9 @@ pub fn architecture(
         Architecture::new(name, map, usual.parametrisation()).map_err(raise)?
     };
     if let Some(margin) = margin {
-        let parametrisation = match architecture.parametrisation() {
-            Parametrisation::MonotoneShifted { .. } => Parametrisation::MonotoneShifted { margin },
-            Parametrisation::MonotoneProduct { .. } => Parametrisation::MonotoneProduct { margin },
-            _ => return Err(refuse(format!("`{name}` has no margin: only the monotone maps have one"))),
-        };
+        let parametrisation = architecture.parametrisation().with_margin(margin);
+        let none = || refuse(format!("`{name}` has no margin: only the monotone maps have one"));
+        let parametrisation = parametrisation.ok_or_else(none)?;
         architecture = architecture.parametrised(parametrisation).map_err(raise)?;
     }
     serde_json::to_string(&architecture).map_err(refuse)
@@ -158,7 +156,11 @@ pub fn layer(json: &str) -> PyResult<About> {
     let built = small.build(crate::threads::device::<f32>()?, SOME_SIZE).map_err(raise)?;
     let map = spec.architecture.map(sized(&spec, built.map())).map_err(raise)?;
     let parametrisation = spec.architecture.parametrisation();
-    let shape = |len: usize| {
+    let tied = matches!(parametrisation, Parametrisation::MonotoneTied { .. });
+    let shape = |name: &str, len: usize| {
+        if tied && name == "b" {
+            return vec![1];
+        }
         let taps = len / (spec.units * spec.units);
         let side = (taps as f64).sqrt().round() as usize;
         let mut shape = vec![spec.units, spec.units];
@@ -168,7 +170,7 @@ pub fn layer(json: &str) -> PyResult<About> {
         shape
     };
     let parameters = free_parameters(parametrisation, &map);
-    let parameters = parameters.into_iter().map(|(name, len)| (name.to_owned(), shape(len))).collect();
+    let parameters = parameters.into_iter().map(|(name, len)| (name.to_owned(), shape(name, len))).collect();
     let injections = map.equation().form().injection_count();
     Ok((parameters, map.equation().to_string(), injections, spec.architecture.is_monotone()))
 }

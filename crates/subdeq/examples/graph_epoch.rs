@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         GraphProblem::new(normalised_adjacency(nodes, &edges)?, features, labels, CLASSES as usize)?;
     println!(
         "{nodes} nodes, {} entries, {} feature entries, {threads} threads",
-        problem.adjacency().columns.len(),
+        problem.operator().entries(),
         problem.features().columns.len()
     );
     let ids: Vec<u32> = (0..nodes as u32).collect();

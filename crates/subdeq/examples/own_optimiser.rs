@@ -11,7 +11,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::model::{Classifier, ClassifierSpec, Core};
-use subdeq::train::{Cosine, DataConfig, ModelNote, TrainConfig, save_model};
+use subdeq::train::{Cosine, DataConfig, ModelNote, Recipe, TrainConfig, save_model};
 use subdeq::{Cpu, Init, Layout, Result};
 
 const SAMPLES: usize = 600;
@@ -52,6 +52,7 @@ fn main() -> Result<()> {
         width: 1,
         hidden: 24,
         pool: None,
+        injection_norm: false,
         classes: 2,
         core: Core::named("monotone", Layout::Dense)?,
         init: Init::default(),
@@ -86,6 +87,7 @@ fn main() -> Result<()> {
     let data = DataConfig {
         name: "rings".into(),
         split: "none".into(),
+        validation: 0,
         split_seed: 0,
         fingerprint: String::new(),
         white: 1,
@@ -102,6 +104,7 @@ fn main() -> Result<()> {
         seed: 0,
         warm_start: false,
         rate,
+        recipe: Recipe::default(),
         data,
         model: spec,
     };

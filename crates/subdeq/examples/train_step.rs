@@ -34,6 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         channels,
         hidden,
         pool,
+        injection_norm: false,
         classes,
         core,
         init: Init::Release,

@@ -18,7 +18,7 @@ use subdeq::graph::{
 };
 use subdeq::model::{ClassifierSpec, Core};
 use subdeq::train::{
-    Cosine, DataConfig, EvaluationOptions, Images, Parts, RunFolder, RunOptions, TrainConfig,
+    Cosine, DataConfig, EvaluationOptions, Images, Parts, Recipe, RunFolder, RunOptions, TrainConfig,
     evaluate_in_full, load_model, train_run,
 };
 use subdeq::{Cpu, Init, Layout};
@@ -100,6 +100,7 @@ impl World {
             ("node-tanh", Layout::Dense, false),
             ("power-ratio", Layout::Conv, false),
             ("monotone-product", Layout::Conv, false),
+            ("monotone-tied", Layout::Dense, false),
             ("explicit-tanh", Layout::Conv, false),
         ] {
             add(
@@ -166,9 +167,11 @@ fn config(name: &str, layout: Layout, warm_start: bool) -> TrainConfig {
         seed: 1,
         warm_start,
         rate: Cosine { start: 1e-3, end: 1e-6 },
+        recipe: Recipe::default(),
         data: DataConfig {
             name: "generated".to_owned(),
             split: "release".to_owned(),
+            validation: 0,
             split_seed: 0,
             fingerprint: String::new(),
             white: 255,
@@ -183,6 +186,7 @@ fn config(name: &str, layout: Layout, warm_start: bool) -> TrainConfig {
             channels: 1,
             hidden: 2,
             pool: (layout == Layout::Conv).then_some(2),
+            injection_norm: layout == Layout::Conv,
             classes: 2,
             core: Core::named(name, layout).expect("a name"),
             init: Init::Release,

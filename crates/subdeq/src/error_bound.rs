@@ -9,7 +9,6 @@ use subdeq_theory::bounds::Contraction;
 use subdeq_theory::certificate::{Certificate, Domain, Evidence, Metric, States, Verdict};
 use subdeq_theory::exact::ExactMap;
 use subdeq_theory::interval::Interval;
-use subdeq_theory::operator::Products;
 
 use crate::{Error, Result};
 
@@ -70,11 +69,10 @@ impl fmt::Display for ErrorBound {
     }
 }
 
-/// A certificate with what it takes to evaluate its map: the exact one, and the operator.
+/// A certificate with what it takes to evaluate its map.
 pub(crate) struct ErrorBounds<'a> {
     certificate: &'a Certificate,
     exact: ExactMap<'a>,
-    operator: &'a Operator,
 }
 
 impl<'a> ErrorBounds<'a> {
@@ -85,7 +83,7 @@ impl<'a> ErrorBounds<'a> {
     ) -> Result<Self> {
         let exact = ExactMap::new(&certificate.map, operator, hidden)
             .map_err(|error| Error::invalid(error.to_string()))?;
-        Ok(Self { certificate, exact, operator })
+        Ok(Self { certificate, exact })
     }
 
     /// The bound for a state `z` of the injection `y` (both in the theory's order), if the certificate supports one.
@@ -153,7 +151,7 @@ impl<'a> ErrorBounds<'a> {
         image: &[Interval],
     ) -> Option<ErrorBound> {
         let residual: Vec<Interval> = image.iter().zip(start).map(|(&f, &z)| f - z).collect();
-        let turned = scaled_norm(t, &self.operator.image(&residual));
+        let turned = scaled_norm(t, &self.exact.preactivations(&residual));
         let distance = ((turned / margin).next_up() + scaled_norm(t, &residual)).next_up();
         let value = (distance / extremes(t).0).next_up();
         value.is_finite().then_some(ErrorBound { metric: BoundMetric::TwoNorm, value })

@@ -493,44 +493,42 @@ fn shown_factor(c: f64) -> String {
     if rounded < 1.0 { format!("{rounded:.6}") } else { format!("1 - {:.1e}", (1.0 - c) * 0.95) }
 }
 
+/// One plain sentence first; below it the equation, the theorem and what else is known.
 impl fmt::Display for Certificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (map, scope) = (self.map, &self.scope);
         match &self.verdict {
             Verdict::Proven { theorem, factor, metric, states, starts, .. } => {
-                let (map, scope) = (self.map, &self.scope);
-                write!(
-                    f,
-                    "PROVEN: {map} has exactly one {}fixed point {scope}, by {theorem}.",
-                    among(*states)
-                )?;
+                write!(f, "PROVEN: there is exactly one {}fixed point {scope}.", among(*states))?;
+                write!(f, "\n  {map}, by {theorem}.")?;
                 let Some(starts) = starts else {
-                    return write!(
-                        f,
-                        " Plain iteration need not reach it: use an operator-splitting solver."
+                    return f.write_str(
+                        "\n  Plain iteration need not reach it: use an operator-splitting solver.",
                     );
                 };
                 let start = if *starts == States::Reals { "every" } else { "every positive" };
                 match factor {
                     Some(c) => write!(
                         f,
-                        " From {start} start each iteration shrinks the {} distance to {} of it or less.",
+                        "\n  From {start} start each iteration shrinks the {} distance to {} of it or less.",
                         metric.name(),
                         shown_factor(*c)
                     ),
-                    None => write!(f, " Plain iteration converges to it from {start} start."),
+                    None => write!(f, "\n  Plain iteration converges to it from {start} start."),
                 }
             }
             Verdict::Refuted { witness } => {
-                let among = among(States::of(&self.map));
-                write!(f, "REFUTED: {} has more than one {among}fixed point", self.map)?;
+                write!(f, "REFUTED: there is more than one {}fixed point", among(States::of(&map)))?;
                 let shown = |p: &[f64]| {
                     let head: Vec<String> = p.iter().take(6).map(|x| format!("{x:.8}")).collect();
                     format!("({}{})", head.join(", "), if p.len() > 6 { ", ..." } else { "" })
                 };
-                if !matches!(self.scope, Scope::Sample { .. }) {
-                    write!(f, " for y = {}", shown(witness.y()))?;
+                if matches!(self.scope, Scope::Sample { .. }) {
+                    write!(f, " {scope}.")?;
+                } else {
+                    write!(f, " for y = {}.", shown(witness.y()))?;
                 }
-                f.write_str(":")?;
+                write!(f, "\n  {map}:")?;
                 for point in witness.points() {
                     write!(f, " {}", shown(point))?;
                 }
@@ -540,7 +538,7 @@ impl fmt::Display for Certificate {
                 }
             }
             Verdict::Unproven { why, tried } => {
-                write!(f, "UNPROVEN: nothing is promised about {} {}: {why}", self.map, self.scope)?;
+                write!(f, "UNPROVEN: nothing is promised {scope}.\n  {map}: {why}")?;
                 for attempt in tried {
                     write!(f, "\n  tried {}: {}", attempt.test, attempt.outcome)?;
                 }

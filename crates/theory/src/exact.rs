@@ -105,8 +105,9 @@ impl<'a> ExactMap<'a> {
         f.iter().all(|f| f.is_bounded()).then_some(f)
     }
 
-    /// What the weights make of the state.
-    fn preactivations(&self, z: &[Interval]) -> Vec<Interval> {
+    /// What the weights make of the state: `W z` of [`Form::Single`] and [`Form::Tied`].
+    #[must_use]
+    pub fn preactivations(&self, z: &[Interval]) -> Vec<Interval> {
         let Form::Tied { margin, skew } = self.map.form() else { return self.w.image(z) };
         let back = self.w.transposed();
         let forth = self.w.image(z);

@@ -156,25 +156,14 @@ impl<'a> QuadraticForm<'a> {
         }
     }
 
+    /// An upper bound of `||W||_2`: the least `a` found with `a^2 I - W^T W >= 0`.
+    fn norm(&self) -> f64 {
+        least_shown(|a| self.positive(a * a * (1.0 - 4.0 * f64::EPSILON), 0.0, 1.0))
+    }
+
     /// An upper bound of `||I - W||_2`: the least `L` found with `L^2 I - (I - W)^T (I - W) >= 0`.
     fn lipschitz(&self) -> f64 {
-        let shown = |l: f64| self.positive(l * l * (1.0 - 4.0 * f64::EPSILON) - 1.0, 1.0, 1.0);
-        let mut high = 1.0;
-        while !shown(high) && high < 1e150 {
-            high *= 2.0;
-        }
-        let mut low = 0.0;
-        for _ in 0..MOST_BISECTIONS {
-            if high - low <= 1e-3 * high {
-                break;
-            }
-            let middle = 0.5 * (low + high);
-            if shown(middle) {
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
+        let high = least_shown(|l| self.positive(l * l * (1.0 - 4.0 * f64::EPSILON) - 1.0, 1.0, 1.0));
         // A little above, for re-checks with other roundings: I - W may be small although its terms are not.
         let square = (high * (1.0 + TOLERANCE)).powi(2) + recheck_slack(self.len(), (2.0 + high).powi(2));
         square.sqrt().next_up()
@@ -238,6 +227,33 @@ impl<'a> QuadraticForm<'a> {
         }
         (0.5 * (a + b)).exp()
     }
+}
+
+/// A number that is shown, at most a thousandth above the least one.
+fn least_shown(shown: impl Fn(f64) -> bool) -> f64 {
+    let mut high = 1.0;
+    while !shown(high) && high < 1e150 {
+        high *= 2.0;
+    }
+    let mut low = 0.0;
+    for _ in 0..MOST_BISECTIONS {
+        if high - low <= 1e-3 * high {
+            break;
+        }
+        let middle = 0.5 * (low + high);
+        if shown(middle) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    high
+}
+
+/// An upper bound of `||W||_2` within a thousandth, frequency by frequency for a convolution; `None` where the matrix is too large
+/// to be factorised.
+pub(crate) fn norm(weights: &Operator) -> Option<f64> {
+    QuadraticForm::of(weights).map(|form| form.norm())
 }
 
 /// An upper bound of `lambda_max(sym V)` of a dense matrix, row major, within a millionth of its size.

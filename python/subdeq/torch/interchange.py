@@ -43,7 +43,10 @@ class RunModule(nn.Module):
         self.injections = nn.ModuleList(make() for _ in range(self.core.spec.injections))
         self.rectified = not (self.core.spec.monotone and architecture["injection"] == "Inner"
                               and str(_name(architecture["activation"])) in _UNBOUNDED)
-        self.norm = nn.BatchNorm2d(hidden) if images else nn.BatchNorm1d(hidden)
+        normalise = nn.BatchNorm2d if images else nn.BatchNorm1d
+        normed = len(self.injections) if model.get("injection_norm", False) else 0
+        self.injection_norms = nn.ModuleList(normalise(hidden) for _ in range(normed))
+        self.norm = normalise(hidden)
         arrays = trained.arrays()
         self.head = nn.Linear(arrays["head.weight"].shape[1], model["classes"])
         scale = lambda values: torch.tensor(values, dtype=torch.float32)[:, None, None]
@@ -60,7 +63,10 @@ class RunModule(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The logits of standardised samples."""
         x = x if self.pool is not None else x.flatten(1)
-        y = torch.cat([injection(x) for injection in self.injections], 1)
+        parts = [injection(x) for injection in self.injections]
+        if self.injection_norms:
+            parts = [norm(part) for norm, part in zip(self.injection_norms, parts)]
+        y = torch.cat(parts, 1)
         y = y.relu() if self.rectified else y
         z = self.norm(self.core(y))
         if self.pool is not None:
@@ -72,8 +78,10 @@ class RunModule(nn.Module):
         pairs = {f"core.{name}": getattr(self.core, name) for name, _ in self.core.spec.parameters}
         for k, injection in enumerate(self.injections):
             pairs[f"injection{k}.weight"], pairs[f"injection{k}.bias"] = injection.weight, injection.bias
-        pairs["norm.scale"], pairs["norm.offset"] = self.norm.weight, self.norm.bias
-        pairs["norm.running_mean"], pairs["norm.running_variance"] = self.norm.running_mean, self.norm.running_var
+        norms = {f"injection{k}.norm": norm for k, norm in enumerate(self.injection_norms)}
+        for name, norm in {**norms, "norm": self.norm}.items():
+            pairs[f"{name}.scale"], pairs[f"{name}.offset"] = norm.weight, norm.bias
+            pairs[f"{name}.running_mean"], pairs[f"{name}.running_variance"] = norm.running_mean, norm.running_var
         pairs["head.weight"], pairs["head.bias"] = self.head.weight, self.head.bias
         return pairs
 

@@ -47,8 +47,12 @@ class _EquilibriumLayer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the parameters as PyTorch draws those of a linear layer: uniform within ``1 / sqrt(fan_in)``."""
+        """Draws the parameters as PyTorch draws those of a linear layer: uniform within ``1 / sqrt(fan_in)``. The one number ``b``
+        of ``'monotone-tied'`` starts at 1."""
         for parameter in self._parameters_in_order():
+            if parameter.dim() == 1:
+                nn.init.ones_(parameter)
+                continue
             bound = 1 / math.sqrt(parameter.numel() / self.units)
             nn.init.uniform_(parameter, -bound, bound)
 

@@ -16,12 +16,25 @@ pub struct Axis {
     pub label: String,
     /// Linear or logarithmic.
     pub scale: Scale,
+    /// Whether only whole numbers are measured along it, as epochs are.
+    pub whole: bool,
 }
 
 impl Axis {
     /// An axis whose range follows the data.
     pub fn new(label: &str, scale: Scale) -> Self {
-        Self { label: label.to_owned(), scale }
+        Self { label: label.to_owned(), scale, whole: false }
+    }
+
+    /// A linear axis of whole numbers: nothing happens between two epochs.
+    pub fn whole(label: &str) -> Self {
+        Self { whole: true, ..Self::new(label, Scale::Linear) }
+    }
+
+    /// The distance of two ticks of a linear axis.
+    fn step(&self, lo: f64, hi: f64) -> f64 {
+        let step = tick_step(lo, hi);
+        if self.whole { step.max(1.0) } else { step }
     }
 
     /// Whether a number can be drawn on this axis at all.
@@ -46,9 +59,10 @@ impl Axis {
             }
             Scale::Linear => {
                 if lo == hi {
-                    return (lo - 0.5, hi + 0.5);
+                    let half = if self.whole { 1.0 } else { 0.5 };
+                    return (lo - half, hi + half);
                 }
-                let step = tick_step(lo, hi);
+                let step = self.step(lo, hi);
                 ((lo / step).floor() * step, (hi / step).ceil() * step)
             }
         }
@@ -66,7 +80,7 @@ impl Axis {
     pub fn ticks(&self, (lo, hi): (f64, f64)) -> Vec<(f64, String)> {
         match self.scale {
             Scale::Linear => {
-                let step = tick_step(lo, hi);
+                let step = self.step(lo, hi);
                 let digits = (-step.log10().floor()).max(0.0) as usize;
                 let (first, last) = ((lo / step).ceil() as i64, (hi / step + 1e-9).floor() as i64);
                 (first..=last).map(|k| k as f64 * step).map(|x| (x, format!("{x:.digits$}"))).collect()
@@ -99,6 +113,17 @@ mod tests {
         assert_eq!(range, (0.0, 10.0));
         let labels: Vec<_> = axis.ticks(range).into_iter().map(|t| t.1).collect();
         assert_eq!(labels, ["0", "2", "4", "6", "8", "10"]);
+    }
+
+    #[test]
+    fn whole_numbers_have_whole_ticks() {
+        let axis = Axis::whole("epoch");
+        for last in [1.0, 2.0, 3.0, 7.0] {
+            let range = axis.resolve([1.0, last].into_iter());
+            let labels: Vec<_> = axis.ticks(range).into_iter().map(|t| t.1).collect();
+            assert!(labels.iter().all(|label| label.parse::<i32>().is_ok()), "{labels:?}");
+            assert!(labels.contains(&"1".to_owned()) || last > 5.0, "{labels:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::frame::{Frame, HEIGHT, WIDTH, open_svg};
-use super::{Axis, PALETTE, Scale};
+use super::{Axis, PALETTE};
 
 /// How often each whole number occurred.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Histogram {
         for &(number, count) in &self.counts {
             bars[((number - first) / bin) as usize] += count;
         }
-        let (x, y) = (Axis::new(&self.x, Scale::Linear), Axis::new(&self.y, Scale::Linear));
+        let (x, y) = (Axis::whole(&self.x), Axis::whole(&self.y));
         let edge = |k: usize| f64::from(first) - 0.5 + k as f64 * f64::from(bin);
         let tallest = bars.iter().copied().max().unwrap_or(0) as f64;
         let margin = f64::from(bin).max((edge(bars.len()) - edge(0)) * 0.03);

@@ -46,30 +46,41 @@ pub struct Figure {
 }
 
 const LEGEND_ROW: f64 = 22.0;
-const LEGEND_COLUMN: f64 = 240.0;
+/// Room for a line in the legend, and for a character of a name behind it.
+const LEGEND_LINE: f64 = 36.0;
+const CHARACTER: f64 = 7.5;
 
 impl Figure {
     /// The figure as a self-contained SVG document.
     pub fn to_svg(&self) -> String {
         let names = self.names();
         let width = WIDTH * self.panels.len().max(1) as f64;
-        let columns = ((width / LEGEND_COLUMN) as usize).max(1);
+        let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let room = width - LEFT;
+        let columns = ((room / (LEGEND_LINE + CHARACTER * (longest + 2) as f64)) as usize).max(1);
+        // A name that is longer than the figure is wide is set narrower: nothing is cut off.
+        let narrow = LEGEND_LINE + CHARACTER * longest as f64 > room;
         let legend_height = names.len().div_ceil(columns) as f64 * LEGEND_ROW + 10.0;
         let mut svg = open_svg(width, HEIGHT + legend_height);
         for (k, panel) in self.panels.iter().enumerate() {
             panel.draw(&mut svg, k as f64 * WIDTH, &names);
         }
         for (k, name) in names.iter().enumerate() {
-            let x = LEFT + (k % columns) as f64 * LEGEND_COLUMN;
+            let x = LEFT + (k % columns) as f64 * room / columns as f64;
+            let fitted = if narrow && CHARACTER * name.chars().count() as f64 > room - LEGEND_LINE {
+                format!(" textLength=\"{}\" lengthAdjust=\"spacingAndGlyphs\"", room - LEGEND_LINE - 4.0)
+            } else {
+                String::new()
+            };
             let y = HEIGHT + 12.0 + (k / columns) as f64 * LEGEND_ROW;
             let dash = self.dash_of(name);
             let _ = writeln!(
                 svg,
                 "<line x1=\"{x}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\" stroke=\"{}\" stroke-width=\"2.5\"{dash}/>\
-                 <text x=\"{}\" y=\"{}\" fill=\"currentColor\">{}</text>",
+                 <text x=\"{}\" y=\"{}\"{fitted} fill=\"currentColor\">{}</text>",
                 x + 28.0,
                 colour(&names, name),
-                x + 36.0,
+                x + LEGEND_LINE,
                 y + 4.5,
                 escape(name)
             );

@@ -12,7 +12,7 @@ use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 use subdeq::map::Architecture;
-use subdeq::model::{Batch, BatchReport, Classifier, ClassifierSpec, Core};
+use subdeq::model::{Batch, BatchReport, Classifier, ClassifierSpec, Core, Noise};
 use subdeq::subdeq_engine::network::Adam;
 use subdeq::subdeq_engine::{Images, Picks};
 use subdeq::train::check_model;
@@ -154,6 +154,7 @@ fn measure_on<D: Network<Elem = f32>>(
         channels: case.channels,
         hidden: case.hidden,
         pool: case.pool,
+        injection_norm: false,
         classes: case.classes,
         core: core(args, case)?,
         init: Init::Release,
@@ -170,7 +171,7 @@ fn measure_on<D: Network<Elem = f32>>(
     let train_ms = median_reading(args, steps, |steps| {
         for _ in 0..steps {
             number += 1;
-            let batch = Batch { images: &images, picks: picks.clone(), states: None };
+            let batch = Batch { images: &images, picks: picks.clone(), states: None, noise: Noise::NONE };
             model.step(batch, &Adam::new(1e-3, 1e-5, number))?;
         }
         trained = model.finish()?.into();

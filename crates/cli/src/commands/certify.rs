@@ -13,11 +13,14 @@ use subdeq::subdeq_theory::certificate::{Certificate, Scope, Verdict};
 use subdeq::subdeq_theory::certify::{Certifier, CertifyError};
 use subdeq::train::{certify_samples, fits_memory, is_model_file};
 
+use crate::colour;
 use crate::device::on_device;
 use crate::failure::Failure;
+use crate::graph::{self, GraphRunConfig};
 use crate::named_map::{MapOptions, padding, take};
-use crate::options::{Compute, DataDir};
+use crate::options::{Compute, DataDir, Telling};
 use crate::trained;
+use crate::waiting::Waiting;
 use crate::weights::Array;
 
 /// The image side of a convolution that neither --side nor the injection tells.
@@ -35,7 +38,7 @@ pub struct Args {
     /// Look at so many of the run's test inputs one by one.
     #[arg(long, requires = "run", value_name = "N")]
     samples: Option<usize>,
-    /// W as .npy or .safetensors, f32 or f64: n x n (dense, graph) or c x c x 3 x 3 (convolution). A run's model.safetensors
+    /// W (A for monotone-tied) as .npy or .safetensors, f32 or f64: n x n (dense, graph) or c x c x 3 x 3 (convolution). A run's model.safetensors
     /// needs no --map.
     #[arg(long)]
     weights: Option<PathBuf>,
@@ -112,6 +115,9 @@ impl Args {
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(model) = args.run.as_deref().map_or_else(|| args.model(), |run| Ok(Some(run)))? {
+        if let Some(config) = GraphRunConfig::of(model)? {
+            return certify_graph(args, model, &config);
+        }
         return on_device!(args.compute.device()?, |device| certify_run(args, model, &device));
     }
     let (Some(name), weights) = (&args.map, &args.weights) else {
@@ -134,6 +140,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let shape = (units, layout, injection.as_ref().map(|(_, y)| y));
     let operator = operator(args, &source, &map, shape, taken.data)?;
+    let waiting = Waiting::begin(Telling::usual(args.json), "looking for proofs");
     let mut certifier = Certifier::new();
     let mut certify =
         |scope: &Scope| certifier.certify(&map, &operator, scope).map_err(|why| refuse(&source, &why));
@@ -145,6 +152,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             Report::samples(samples.collect::<Result<Vec<Certificate>, Failure>>()?)
         }
     };
+    drop(waiting);
     Report { weights: Some((taken.words, taken.changed)), ..report }.tell(args.json)
 }
 
@@ -154,6 +162,7 @@ fn certify_run<D: Network<Elem = f32>>(
     run: &Path,
     device: &Arc<D>,
 ) -> Result<ExitCode, Failure> {
+    let waiting = Waiting::begin(Telling::usual(args.json), "looking for proofs");
     let (mut model, note) = trained::load(run, device)?;
     let name = note.config.model.core.name();
     let layer = model.equilibrium().ok_or_else(|| {
@@ -163,7 +172,10 @@ fn certify_run<D: Network<Elem = f32>>(
     // The model's own inputs are among those that its layer is meant for.
     let has_every_sample = scope == layer.scope() || scope == Scope::AllInputs;
     let all = layer.certify(scope).map_err(Failure::other)?;
-    let Some(count) = args.samples else { return Report::all_inputs(all).tell(args.json) };
+    let Some(count) = args.samples else {
+        drop(waiting);
+        return Report::all_inputs(all).tell(args.json);
+    };
     let (test, _) = trained::test_images(&note.config, None, args.data_dir.path())?;
     let certificates = if all.verdict.is_proven() && has_every_sample {
         // What holds for every input holds for each.
@@ -171,10 +183,35 @@ fn certify_run<D: Network<Elem = f32>>(
     } else {
         certify_samples(&mut model, &test, count, args.compute.count()).map_err(Failure::other)?
     };
+    drop(waiting);
     if certificates.is_empty() {
         return Err(Failure::usage("--samples must be at least 1"));
     }
     Report { certificates, all_inputs: Some(all), about_samples: true, weights: None }.tell(args.json)
+}
+
+/// The verdict about a trained model on its graph: for every injection that its network can make, or else for this one.
+fn certify_graph(args: &Args, run: &Path, config: &GraphRunConfig) -> Result<ExitCode, Failure> {
+    let given = [("--samples", args.samples.is_some()), ("--inputs", args.inputs.is_some())];
+    if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+        return Err(Failure::usage(format!("{option} is for images: a graph is one input")));
+    }
+    args.compute.cores_only()?;
+    let classifier = graph::trained(run)?;
+    let (graph, _) = config.load(args.data_dir.path())?;
+    let Some(summary) = graph::verdict(&classifier, &graph)? else {
+        return Err(Failure::other(format!(
+            "`{}` of {} takes a fixed number of steps: it solves no equation, so there is nothing to certify",
+            classifier.model.name,
+            run.display()
+        )));
+    };
+    if args.json {
+        println!("{}", json!(summary));
+    } else {
+        anstream::println!("{}", colour::verdict(&summary.words));
+    }
+    Ok(exit_code(&summary.verdict))
 }
 
 fn refuse(source: &str, why: &CertifyError) -> Failure {
@@ -186,11 +223,11 @@ fn refuse(source: &str, why: &CertifyError) -> Failure {
 
 fn layout(source: &str, map: &str, shape: &[usize]) -> Result<Layout, Failure> {
     match *shape {
-        [n, m] if n == m && n > 0 => Ok(if map.starts_with("appnp") { Layout::Graph } else { Layout::Dense }),
-        [c, d, 3, 3] if c == d && c > 0 && !map.starts_with("appnp") => Ok(Layout::Conv),
+        [n, m] if n == m && n > 0 => Ok(if Map::is_of_graph(map) { Layout::Graph } else { Layout::Dense }),
+        [c, d, 3, 3] if c == d && c > 0 && !Map::is_of_graph(map) => Ok(Layout::Conv),
         _ => Err(Failure::other(format!(
             "{source} has the shape {shape:?}, but `{map}` takes weights of shape n x n{}",
-            if map.starts_with("appnp") { "" } else { " or c x c x 3 x 3" }
+            if Map::is_of_graph(map) { "" } else { " or c x c x 3 x 3" }
         ))),
     }
 }
@@ -256,6 +293,15 @@ fn rows<'a>(path: &Path, y: &'a Array, map: &Map, operator: &Operator) -> Result
     Ok(y.data.chunks(expected).collect())
 }
 
+/// The exit status that goes with a verdict.
+fn exit_code(verdict: &str) -> ExitCode {
+    match verdict {
+        "proven" => ExitCode::SUCCESS,
+        "unproven" => ExitCode::from(10),
+        _ => ExitCode::from(11),
+    }
+}
+
 /// The verdict over all inputs or over several samples.
 struct Report {
     certificates: Vec<Certificate>,
@@ -282,7 +328,7 @@ impl Report {
         } else {
             self.print();
         }
-        Ok(self.exit_code())
+        Ok(exit_code(self.verdict()))
     }
 
     /// One refuted sample refutes, one unproven one leaves all unproven.
@@ -297,27 +343,19 @@ impl Report {
         }
     }
 
-    fn exit_code(&self) -> ExitCode {
-        match self.verdict() {
-            "proven" => ExitCode::SUCCESS,
-            "unproven" => ExitCode::from(10),
-            _ => ExitCode::from(11),
-        }
-    }
-
     fn print(&self) {
         if let Some((words, true)) = &self.weights {
             println!("weights: {words}");
         }
         if !self.about_samples {
-            println!("{}", self.certificates[0]);
+            anstream::println!("{}", shown(&self.certificates[0]));
             return;
         }
         match &self.all_inputs {
-            Some(all) => println!("all inputs: {all}"),
+            Some(all) => anstream::println!("all inputs: {}", shown(all)),
             None => {
                 for (row, certificate) in self.certificates.iter().enumerate() {
-                    println!("row {row}: {certificate}");
+                    anstream::println!("row {row}: {}", shown(certificate));
                 }
             }
         }
@@ -411,6 +449,16 @@ fn summary(certificate: &Certificate) -> Value {
     object
 }
 
+/// A certificate in words and colour.
+fn shown(certificate: &Certificate) -> String {
+    colour::verdict(&certificate.to_string())
+}
+
+/// The same as part of a list.
+fn indented(certificate: &Certificate) -> String {
+    colour::verdict_within(&certificate.to_string(), "   ")
+}
+
 fn example_weights() -> Array {
     Array { shape: vec![2, 2], data: vec![1.0, -1.0, -1.0, 1.0] }
 }
@@ -436,9 +484,9 @@ fn example(args: &Args) -> Result<ExitCode, Failure> {
         let mu = (mu.bound() * 1e6).ceil() / 1e6;
         println!("   Its condition holds: degree {mu:.6}, below one, and nothing is asked of W. But:");
     }
-    println!("   {published}\n");
+    anstream::println!("   {}\n", indented(&published));
     println!("2. The same weights with the signs split, {}.", sound.map);
-    println!("   {sound}");
+    anstream::println!("   {}", indented(&sound));
     if let Verdict::Proven { factor: Some(c), .. } = sound.verdict
         && let Some(c) = Contraction::new(c)
     {

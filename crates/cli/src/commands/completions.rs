@@ -14,6 +14,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> ExitCode {
     let mut program = super::Program::command();
-    clap_complete::generate(args.shell, &mut program, "subdeq", &mut std::io::stdout());
+    // Into memory first: printing knows what to do where nobody reads.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut program, "subdeq", &mut script);
+    print!("{}", String::from_utf8_lossy(&script));
     ExitCode::SUCCESS
 }

@@ -8,13 +8,16 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use subdeq_data::data_dir::{candidates, download_folder};
+use subdeq_data::export::{Form, export};
 use subdeq_data::fetch::Fetched;
 use subdeq_data::image_dataset::{ImageDataset, PROTOCOLS};
 use subdeq_data::registry::{REGISTRY, check_dataset, fetch_dataset, remote};
 
+use crate::dataset;
 use crate::failure::Failure;
 use crate::graph::is_graph;
 use crate::options::{DataDir, Output, Telling};
+use crate::waiting::Waiting;
 
 /// List, download, check and look at data sets.
 #[derive(clap::Args)]
@@ -64,6 +67,42 @@ enum What {
         #[command(flatten)]
         output: Output,
     },
+    /// Write a data set in one of the forms that your own may have, to look at and do likewise.
+    Export {
+        /// A name or a folder.
+        name: String,
+        /// Where to: a folder that is not there yet (npz: a file).
+        out: PathBuf,
+        /// The form.
+        #[arg(long = "as", value_enum, default_value_t = ExportForm::Folder)]
+        form: ExportForm,
+        #[command(flatten)]
+        data_dir: DataDir,
+    },
+}
+
+/// The forms of [`Form`].
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ExportForm {
+    /// train/CLASS/N.png and test/CLASS/N.png.
+    Folder,
+    /// One file with x_train, y_train, x_test and y_test.
+    Npz,
+    /// train.csv and test.csv: label, then the pixels of a square grey image.
+    Csv,
+    /// MNIST's four files.
+    Idx,
+}
+
+impl From<ExportForm> for Form {
+    fn from(form: ExportForm) -> Form {
+        match form {
+            ExportForm::Folder => Form::Folder,
+            ExportForm::Npz => Form::Npz,
+            ExportForm::Csv => Form::Csv,
+            ExportForm::Idx => Form::Idx,
+        }
+    }
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -72,6 +111,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         What::Fetch { names, data_dir, output } => fetch(names, data_dir, *output),
         What::Check { names, data_dir, output } => check(names, data_dir, *output),
         What::Show { name, image, data_dir, output } => show(name, *image, data_dir, *output),
+        What::Export { name, out, form, data_dir } => {
+            let data = dataset::read(name, data_dir.path())?;
+            export(&data, (*form).into(), out).map_err(Failure::other)?;
+            println!("{}: {} images", out.display(), data.images.len());
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -157,6 +202,7 @@ fn fetch(names: &[String], data_dir: &DataDir, output: Output) -> Result<ExitCod
 fn check(names: &[String], data_dir: &DataDir, output: Output) -> Result<ExitCode, Failure> {
     let mut faults = 0;
     for name in names {
+        let waiting = Waiting::begin(output.progress(), "reading the files");
         let mut lines: Vec<(String, Result<String, String>)> = Vec::new();
         if let (Ok(dataset), Some(folder)) = (remote(name), found(name, data_dir)) {
             let root = folder.parent().map(PathBuf::from).unwrap_or_default();
@@ -176,6 +222,7 @@ fn check(names: &[String], data_dir: &DataDir, output: Output) -> Result<ExitCod
                 .map(|set| format!("{} + {} images read", set.official_train, set.official_test()))
         };
         lines.push((name.clone(), read.map_err(|why| why.to_string())));
+        drop(waiting);
         for (what, state) in lines {
             faults += usize::from(state.is_err());
             if output.json() {
@@ -199,7 +246,9 @@ fn show(name: &str, image: usize, data_dir: &DataDir, output: Output) -> Result<
     if is_graph(name) {
         return graphs::show(name, data_dir, output).map(|()| ExitCode::SUCCESS);
     }
-    let data = ImageDataset::load(name, data_dir.path()).map_err(Failure::other)?;
+    let waiting = Waiting::begin(output.progress(), "reading the data");
+    let data = dataset::read(name, data_dir.path())?;
+    drop(waiting);
     let set = &data.images;
     if image >= set.len() {
         return Err(Failure::usage(format!("--image {image}: there are {} images, from 0", set.len())));

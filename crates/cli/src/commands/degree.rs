@@ -8,6 +8,10 @@ use subdeq::subdeq_theory::activation::LogSumExp;
 use subdeq::subdeq_theory::degree::{Domain, NoDegree, Nonlinearity, StrongDegree};
 
 use crate::failure::Failure;
+use crate::names;
+
+/// The one function of several variables.
+const LOG_SUM_EXP: &str = "log-sum-exp";
 
 /// Print the tight degree of subhomogeneity of (activation + shift)^power, rounded up.
 #[derive(clap::Args)]
@@ -59,9 +63,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.power <= 0.0 {
         return Err(Failure::usage(format!("--power must be above 0, not {}", args.power)));
     }
-    let (name, degree, positive) = if args.activation == "log-sum-exp" {
+    let (name, degree, positive) = if args.activation == LOG_SUM_EXP {
         let degree = log_sum_exp_degree(args, domain);
-        ("log-sum-exp".to_owned(), degree, degree.is_ok())
+        (LOG_SUM_EXP.to_owned(), degree, degree.is_ok())
     } else {
         let h = Nonlinearity { activation: activation(args)?, shift: args.shift, power: args.power };
         (h.activation.to_string(), h.degree(domain), h.is_strictly_positive(domain))
@@ -85,7 +89,17 @@ fn log_sum_exp_degree(args: &Args, domain: Domain) -> Result<StrongDegree, NoDeg
 
 /// The named activation with the parameters of the options, each of which belongs to one activation only.
 fn activation(args: &Args) -> Result<Activation, Failure> {
-    let named: Activation = args.activation.parse().map_err(Failure::usage)?;
+    let named: Activation = args.activation.parse().map_err(|why| {
+        let (name, known) = (&args.activation, [&Activation::NAMES[..], &[LOG_SUM_EXP]].concat());
+        if known.iter().any(|known| name.starts_with(known)) {
+            return Failure::usage(why);
+        }
+        names::unknown(
+            format!("there is no activation `{name}`; known are {}", known.join(", ")),
+            name,
+            &known,
+        )
+    })?;
     let foreign = |option: &str, owner: &str| {
         Err(Failure::usage(format!("--{option} is a parameter of {owner}, not of {}", args.activation)))
     };

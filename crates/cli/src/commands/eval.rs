@@ -9,20 +9,23 @@ use std::sync::Arc;
 use subdeq::Network;
 use subdeq::train::{EVALUATION, Evaluation, EvaluationOptions, RunFolder, evaluate_in_full};
 
+use crate::colour::{self, bad};
 use crate::device::on_device;
 use crate::failure::Failure;
 use crate::graph::GraphRunConfig;
 use crate::options::{Compute, DataDir, Output};
 use crate::trained;
+use crate::waiting::Waiting;
 
 /// Test a trained model: error, convergence, certificates.
 ///
 /// Writes evaluation.json into the run's folder if the data are the run's own and the folder can be written.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder of a run.
+    /// The folder of a run, or a model.safetensors.
     run: PathBuf,
-    /// Other data with images of the same size, by name or folder [default: the run's].
+    /// Other data with images of the same size, by name, folder or file [default: the run's]: their test images, or all of
+    /// them if none are for testing. Classes are matched by their names; some may be missing.
     #[arg(long)]
     data: Option<String>,
     /// Test images to certify one by one, where nothing is proved for all inputs.
@@ -45,6 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn evaluate<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitCode, Failure> {
     let (mut model, note) = trained::load(&args.run, device)?;
+    let waiting = Waiting::begin(args.output.progress(), "reading the data and testing");
     let (test, own) = trained::test_images(&note.config, args.data.as_deref(), args.data_dir.path())?;
     let plan = EvaluationOptions {
         certify: args.samples,
@@ -52,13 +56,14 @@ fn evaluate<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<Exit
         ..EvaluationOptions::default()
     };
     let mut evaluation = evaluate_in_full(&mut model, &note, &test, &plan).map_err(Failure::other)?;
-    if own {
+    drop(waiting);
+    if own && args.run.is_dir() {
         let (folder, _) = RunFolder::open(&args.run).map_err(Failure::other)?;
         // The result is worth more than its file.
         if let Err(why) = folder.write_json(EVALUATION, &evaluation) {
             eprintln!("subdeq: {why}");
         }
-    } else if let Some(data) = &args.data {
+    } else if let Some(data) = args.data.as_ref().filter(|_| !own) {
         evaluation.data.clone_from(data);
     }
     if args.output.json() {
@@ -75,17 +80,21 @@ pub fn print(evaluation: &Evaluation) {
         samples, error, converged, certified, certified_samples, all_inputs, median_factor, ..
     } = evaluation;
     let wrong = (error * *samples as f64 / 100.0).round();
-    println!(
-        "test error {error:.2} % ({wrong} of {samples} wrong), {:.2} % of the solves converged",
-        100.0 * converged
+    let solved = format!("{:.2} % of the solves converged", 100.0 * converged);
+    anstream::println!(
+        "test error {error:.2} % ({wrong} of {samples} wrong), {}",
+        if *converged == 1.0 { solved } else { bad(&solved) }
     );
     if let Some(verdict) = all_inputs {
-        println!("certificate: {}", verdict.words);
+        anstream::println!("certificate: {}", colour::verdict(&verdict.words));
         if verdict.verdict != "proven"
             && let Some(share) = certified
         {
             let factor = median_factor.map_or(String::new(), |factor| format!(", median factor {factor:.4}"));
-            println!("one by one: {:.1} % of {certified_samples} test inputs proven{factor}", 100.0 * share);
+            println!(
+                "one by one: {:.1} % of {certified_samples} test inputs are proved to have exactly one fixed point{factor}",
+                100.0 * share
+            );
         }
     }
 }

@@ -32,11 +32,17 @@ pub struct Args {
     /// Where experiments with images run: cpu, cuda (or cuda:N for GPU number N), or auto (a GPU if there is one).
     #[arg(long, default_value_t, value_name = "DEVICE")]
     device: DeviceName,
-    /// Runs per cell of a table of experiments.
-    #[arg(long, default_value_t = 5)]
-    seeds: u64,
+    /// Runs per cell of a table of experiments [default: 5; with --protocol half or given, 10 divisions of the nodes].
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// For graphs: HyperGCN's given divisions of the nodes, 50 / 25 / 25 % at random, or the paper's two tables.
+    #[arg(long, value_enum, default_value_t = GraphProtocol::Half)]
+    protocol: GraphProtocol,
+    /// For graphs by others' protocols: choose teleport probability, width, dropout and weight decay on validation nodes.
+    #[arg(long)]
+    tune: bool,
     /// Only these parts of a table of experiments (several with commas): mnist-dense, mnist-conv, cifar10, svhn,
-    /// tiny-imagenet; for graphs cora-cit, cora-author, citeseer, pubmed, dblp, and release, solved, paper (given again, it
+    /// tiny-imagenet; for graphs cora-cit, cora-author, citeseer, pubmed, dblp, and release, equilibrium, paper (given again, it
     /// narrows further).
     #[arg(long)]
     only: Vec<String>,
@@ -60,6 +66,13 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
+enum GraphProtocol {
+    Given,
+    Half,
+    Paper,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
 enum What {
     /// Degrees of activation functions.
     Table1,
@@ -71,6 +84,8 @@ enum What {
     Table4,
     /// The same with the teleport probability chosen on validation nodes (the appendix's table).
     Table6,
+    /// Graphs by a --protocol: those that others report on, or both tables above (an experiment).
+    Graphs,
     /// Validation accuracy per epoch: of the dense MNIST models, or of the columns of --only (an experiment; what was run is
     /// not run again).
     Figure2,
@@ -89,6 +104,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         What::Figure1 => figure1::run(&args.out, args.seed, args.threads.unwrap_or(0))?,
         What::Table4 => graphs::run(graphs::Table::Four, &graph_options(args))?,
         What::Table6 => graphs::run(graphs::Table::Six, &graph_options(args))?,
+        What::Graphs => graph_experiments(args)?,
         What::Figure2 => images::figure2(&image_options(args))?,
         What::Table3 => images::tables(&[images::Table::Three], &image_options(args))?,
         What::Table5 => images::tables(&[images::Table::Five], &image_options(args))?,
@@ -97,13 +113,37 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn graph_experiments(args: &Args) -> Result<(), Failure> {
+    let protocol = match args.protocol {
+        GraphProtocol::Given => graphs::protocol::Protocol::Given,
+        GraphProtocol::Half => graphs::protocol::Protocol::Half,
+        GraphProtocol::Paper => {
+            graphs::run(graphs::Table::Four, &graph_options(args))?;
+            return graphs::run(graphs::Table::Six, &graph_options(args));
+        }
+    };
+    graphs::protocol::run(&graphs::protocol::Options {
+        protocol,
+        tune: args.tune,
+        only: &args.only,
+        models: &args.models,
+        splits: args.seeds.unwrap_or(10),
+        out: &args.out,
+        data_dir: args.data_dir.path(),
+        jobs: args.jobs,
+        threads: args.threads.unwrap_or(1),
+        runs_missing: !args.no_runs,
+    })
+}
+
 fn graph_options(args: &Args) -> graphs::Options<'_> {
     graphs::Options {
         only: &args.only,
         models: &args.models,
-        seeds: args.seeds,
+        seeds: args.seeds.unwrap_or(5),
         out: &args.out,
         data_dir: args.data_dir.path(),
+        jobs: args.jobs,
         threads: args.threads.unwrap_or(1),
         runs_missing: !args.no_runs,
     }
@@ -113,7 +153,7 @@ fn image_options(args: &Args) -> images::Options<'_> {
     images::Options {
         only: &args.only,
         models: &args.models,
-        seeds: args.seeds,
+        seeds: args.seeds.unwrap_or(5),
         epochs: args.epochs,
         out: &args.out,
         runs: &args.runs,

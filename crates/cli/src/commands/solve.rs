@@ -9,14 +9,18 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use subdeq::map::Architecture;
 use subdeq::{
-    Anderson, Broyden, Certificate, Equilibrium, ErrorBound, ForwardBackward, Layout, Map, Network, Operator,
-    Outcome, PeacemanRachford, Picard, Real, SampleSolution, Scope, Solution, Solver, Stopping,
+    Certificate, Equilibrium, ErrorBound, Layout, Map, Network, Operator, Outcome, Parametrisation, Real,
+    SampleSolution, Scope, Solution, Stopping,
 };
 use subdeq_data::npy::{NpyArray, NpyData};
 
+use crate::colour::{self, bad, good};
 use crate::device::{self, AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
 use crate::named_map::{MapOptions, Taken, padding, take};
+use crate::options::Telling;
+use crate::solving::{Method, tolerance};
+use crate::waiting::Waiting;
 use crate::weights::Array;
 
 /// Exit status when a sample did not converge: the answer is there, but it is not an equilibrium.
@@ -27,7 +31,7 @@ const NOT_CONVERGED: u8 = 12;
 /// Exit status: 0 every sample converged, 12 at least one did not, 2 bad usage, 1 any other error.
 #[derive(clap::Args)]
 pub struct Args {
-    /// W as .npy or .safetensors, f32 or f64: n x n (dense) or c x c x 3 x 3 (convolution).
+    /// W (A for monotone-tied) as .npy or .safetensors, f32 or f64: n x n (dense) or c x c x 3 x 3 (convolution).
     #[arg(long)]
     weights: PathBuf,
     /// Which tensor of a .safetensors file.
@@ -46,7 +50,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     solver: Option<Method>,
     /// The relative residual to reach.
-    #[arg(long, default_value_t = 1e-6)]
+    #[arg(long, default_value_t = 1e-6, value_parser = tolerance)]
     tol: f64,
     /// At most so many applications of the map per sample.
     #[arg(long, default_value_t = 1000)]
@@ -73,30 +77,9 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Method {
-    Anderson,
-    Picard,
-    Broyden,
-    PeacemanRachford,
-    ForwardBackward,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Precision {
     F32,
     F64,
-}
-
-impl From<Method> for Solver {
-    fn from(method: Method) -> Solver {
-        match method {
-            Method::Anderson => Anderson::default().into(),
-            Method::Picard => Picard.into(),
-            Method::Broyden => Broyden::default().into(),
-            Method::PeacemanRachford => PeacemanRachford::default().into(),
-            Method::ForwardBackward => ForwardBackward::default().into(),
-        }
-    }
 }
 
 /// The problem as the files give it.
@@ -110,9 +93,6 @@ struct Problem {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if !(args.tol >= 0.0 && args.tol.is_finite()) {
-        return Err(Failure::usage(format!("--tol must be a number from 0, not {}", args.tol)));
-    }
     let problem = read(args)?;
     match args.precision {
         Precision::F32 => {
@@ -211,6 +191,7 @@ impl Promises {
 }
 
 fn solve<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<ExitCode, Failure> {
+    let waiting = Waiting::begin(Telling::usual(args.json), "solving");
     let mut layer = layer(args, problem, device)?;
     let y: Vec<D::Elem> = problem.y.iter().map(|&y| D::Elem::from_f64(y)).collect();
     let solution = layer.solve(&y).map_err(Failure::other)?;
@@ -220,7 +201,8 @@ fn solve<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<E
         let z = transpose(&problem.operator, 1, &z, Direction::FromEngine);
         write(path, problem, z, args.precision)?;
     }
-    let equation = layer.map().equation();
+    drop(waiting);
+    let equation = layer.equation().map_err(Failure::other)?;
     if args.json {
         println!("{}", report(args, problem, &equation, &solution, &promises));
     } else {
@@ -247,7 +229,8 @@ fn layer<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<E
     let mut layer = builder.build_on(device, &mut rng).map_err(Failure::usage)?;
     let weights: Vec<D::Elem> = problem.weights.data.iter().map(|&w| D::Elem::from_f64(w)).collect();
     layer.set_parameter(0, &weights).map_err(Failure::other)?;
-    if problem.architecture.is_monotone() && layer.weights().map_err(Failure::other)?[0] != weights {
+    let shifted = matches!(problem.architecture.parametrisation(), Parametrisation::MonotoneShifted { .. });
+    if shifted && layer.weights().map_err(Failure::other)?[0] != weights {
         return Err(Failure::other(format!(
             "{}: these weights are not monotone as they stand (the largest eigenvalue of (W + W')/2 is not below 1), so the \
              solvers of `{}` cannot be relied on",
@@ -369,19 +352,25 @@ fn print<T>(problem: &Problem, equation: &Map, solution: &Solution<T>, promises:
             }
             Some((bound, _)) => format!(", proven within {bound} of the solution"),
         };
-        println!(
-            "sample {k}: {} after {} iterations, residual {:.3e}{proven}",
-            outcome_name(s.outcome),
+        let outcome = match s.outcome {
+            Outcome::Converged => good(outcome_name(s.outcome)),
+            _ => bad(outcome_name(s.outcome)),
+        };
+        anstream::println!(
+            "sample {k}: {outcome} after {} iterations, residual {:.3e}{proven}",
             s.iterations,
             s.residual
         );
         if let Some(own) = own {
-            println!("  its input has entries below 0, for which the map is not meant; by itself: {own}");
+            let own = colour::verdict_within(&own.to_string(), "  ");
+            anstream::println!(
+                "  its input has entries below 0, for which the map is not meant; by itself:\n  {own}"
+            );
         }
     }
     let converged = solution.samples.iter().filter(|s| s.outcome == Outcome::Converged).count();
     println!("{converged} of {} converged to a solution of {equation}", problem.batch);
     if let Some(general) = &promises.general {
-        println!("{general}");
+        anstream::println!("{}", colour::verdict(&general.to_string()));
     }
 }

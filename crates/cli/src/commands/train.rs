@@ -1,6 +1,7 @@
 //! `subdeq train`.
 
 mod graph;
+mod recipe;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,31 +13,33 @@ use subdeq::model::Core;
 use subdeq::train::{Evaluation, EvaluationOptions, RunFolder, RunOptions, TrainConfig, train_run};
 
 use super::eval;
-use crate::dataset::{self, Dataset};
+use crate::dataset::{self, Dataset, Division};
 use crate::device::on_device;
 use crate::failure::Failure;
 use crate::options::{Compute, DataDir, Output, Telling};
 use crate::progress::TrainingProgress;
-use crate::recipe::{self, Wishes};
+use crate::recipe::Wishes;
 use crate::report;
+use crate::solving::Solving;
 use crate::statistics::{deviation, mean};
 use crate::stop::Stop;
+use crate::waiting::Waiting;
 
 /// Train a classifier around an equilibrium layer; without arguments, on digits that come with the program.
 ///
 /// A run is a folder: config.toml, metrics.jsonl, checkpoint.safetensors, model.safetensors, evaluation.json. The model
-/// with the lowest validation error is kept, certified and tested. A run that was stopped or killed continues with
-/// --resume, bit for bit as if nothing had happened.
+/// with the lowest validation error (or the last, if no images are held out) is kept, certified and tested. A run that
+/// was stopped or killed continues with --resume, bit for bit as if nothing had happened.
 ///
-/// Proved for every input: monotone (default), monotone-product, monotone-tanh, mondeq-relu, mondeq-tanh, split-sign,
-/// row-signed, excitatory, divisive, rational, power-ratio, gains. The paper's, proved only where a certificate says so:
-/// subdeq-tanh, subdeq-normalized-tanh, subdeq-abs-normalized-tanh, subdeq-normalized-power-tanh, subdeq-power-tanh. For
-/// comparison: node-relu, node-tanh, explicit-tanh.
+/// Proved for every input: monotone (default), monotone-tied, monotone-product, monotone-tanh, mondeq-relu, mondeq-tanh,
+/// split-sign, row-signed, excitatory, divisive, rational, power-ratio, gains. The paper's, proved only where a
+/// certificate says so: subdeq-tanh, subdeq-normalized-tanh, subdeq-abs-normalized-tanh, subdeq-normalized-power-tanh,
+/// subdeq-power-tanh. For comparison: node-relu, node-tanh, explicit-tanh.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// digits, mnist, fashion-mnist, cifar10, svhn, tiny-imagenet, or a folder with images [default: digits]; or a graph:
-    /// karate, cora-cit, cora-author, citeseer, dblp, pubmed, or a folder with one.
+    /// digits, mnist, fashion-mnist, cifar10, svhn, tiny-imagenet, or a folder, .npz, .csv or archive with images [default:
+    /// digits]; or a graph: karate, cora-cit, cora-author, citeseer, dblp, pubmed, or a folder or .npz with one.
     #[arg(long)]
     data: Option<String>,
     /// Dense layers or 3x3 convolutions [default: dense for digits and MNIST, conv for the others].
@@ -60,8 +63,8 @@ pub struct Args {
     /// Continue the run in --out; begin it if there is none. With --epochs it becomes longer or shorter.
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Repeat the run of a config.toml (only --out, --seed and --seeds can be given beside it).
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["data", "arch", "model", "epochs", "batch", "lr", "weight_decay", "channels", "pool", "split", "split_seed", "warm_start"])]
+    /// Train as a config.toml says; options given beside it take the place of what it has.
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Images per batch; more than there are means all of them [default: 128; 32 for digits, 64 for tiny-imagenet].
     #[arg(long, value_name = "N")]
@@ -78,9 +81,13 @@ pub struct Args {
     /// Side of the window of the average pooling (conv).
     #[arg(long, value_name = "N")]
     pool: Option<usize>,
-    /// How the images are divided and standardised: as in the published program, or as the paper says [default: release].
-    #[arg(long, value_parser = ["release", "paper"])]
+    /// How the images are divided and standardised: as in the published program, as the paper says, or with all official training
+    /// images to train on (standard; the last epoch's model is kept) [default: release].
+    #[arg(long, value_parser = ["release", "paper", "standard"])]
     split: Option<String>,
+    /// Training images that --split standard holds out to select the epoch [default: none].
+    #[arg(long, value_name = "N")]
+    validation: Option<usize>,
     /// Seed of the division [default: 0].
     #[arg(long)]
     split_seed: Option<u64>,
@@ -100,6 +107,10 @@ pub struct Args {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
+    recipe: recipe::RecipeOptions,
+    #[command(flatten)]
+    solving: Solving,
+    #[command(flatten)]
     graph: graph::GraphOptions,
 }
 
@@ -110,6 +121,13 @@ pub enum Arch {
 }
 
 impl Arch {
+    fn layout(self) -> Layout {
+        match self {
+            Arch::Dense => Layout::Dense,
+            Arch::Conv => Layout::Conv,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Arch::Dense => "dense",
@@ -159,34 +177,87 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// The data and the config of the first seed.
 fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
     let data_dir = args.data_dir.path();
+    let _waiting = Waiting::begin(args.output.progress(), "reading the data");
     if let Some(path) = args.stored_config() {
         let mut config = RunFolder::read_config(&path).map_err(Failure::other)?;
-        config.seed = args.seed.unwrap_or(config.seed);
-        if args.resume {
-            args.agree_with(&config, &path)?;
+        if args.config.is_some() {
+            return overridden(args, config);
         }
+        args.agree_with(&config, &path)?;
+        config.seed = args.seed.unwrap_or(config.seed);
         config.epochs = args.epochs.unwrap_or(config.epochs);
         return Ok((dataset::reload(&config.data, data_dir)?, config));
     }
     let name = args.data.as_deref().unwrap_or("digits");
     let split = args.split.as_deref().unwrap_or("release");
-    let data = dataset::load(name, data_dir, split, args.split_seed.unwrap_or(0))?;
+    let division =
+        Division { split, validation: args.validation.unwrap_or(0), seed: args.split_seed.unwrap_or(0) };
+    let data = dataset::load(name, data_dir, &division)?;
     let small = matches!(name, "digits" | "mnist" | "fashion-mnist");
     let layout = match args.arch {
-        Some(Arch::Dense) => Layout::Dense,
-        Some(Arch::Conv) => Layout::Conv,
+        Some(arch) => arch.layout(),
         None if small => Layout::Dense,
         None => Layout::Conv,
     };
     if args.pool.is_some() && layout != Layout::Conv {
         return Err(Failure::usage("--pool belongs to --arch conv"));
     }
-    let config = recipe::config(&data, layout, args.seed.unwrap_or(0), &args.wishes())?;
+    let mut config = crate::recipe::config(&data, layout, args.seed.unwrap_or(0), &args.wishes())?;
+    args.recipe.apply(&mut config)?;
+    args.solving.apply(&mut config.model.core)?;
+    Ok((data, config))
+}
+
+/// A config with the options that were given in the place of what it has.
+fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainConfig), Failure> {
+    let data_dir = args.data_dir.path();
+    let data = if args.data.is_some()
+        || args.split.is_some()
+        || args.split_seed.is_some()
+        || args.validation.is_some()
+    {
+        let name = args.data.as_deref().unwrap_or(&config.data.name);
+        let division = Division {
+            split: args.split.as_deref().unwrap_or(&config.data.split),
+            validation: args.validation.unwrap_or(config.data.validation),
+            seed: args.split_seed.unwrap_or(config.data.split_seed),
+        };
+        dataset::load(name, data_dir, &division)?
+    } else {
+        dataset::reload(&config.data, data_dir)?
+    };
+    // Mirroring is the recipe's, not the data's.
+    let flips = config.data.flips;
+    config.data.clone_from(&data.config);
+    config.data.flips = flips;
+    let model = &mut config.model;
+    [model.channels, model.height, model.width] = data.shape;
+    model.classes = data.classes;
+    let before = if model.pool.is_some() { Layout::Conv } else { Layout::Dense };
+    let layout = args.arch.map_or(before, Arch::layout);
+    if args.model.is_some() || layout != before {
+        let name = args.model.clone().unwrap_or_else(|| model.core.name().to_owned());
+        model.core = crate::recipe::core(&name, layout)?;
+    }
+    args.solving.apply(&mut model.core)?;
+    if args.pool.is_some() && layout != Layout::Conv {
+        return Err(Failure::usage("--pool belongs to --arch conv"));
+    }
+    let pool = args.pool.or(model.pool).unwrap_or_else(|| crate::recipe::usual_pool(&data));
+    model.pool = (layout == Layout::Conv).then_some(pool);
+    model.hidden = args.channels.unwrap_or(model.hidden);
+    config.epochs = args.epochs.unwrap_or(config.epochs);
+    config.batch = args.batch.unwrap_or(config.batch);
+    config.rate.start = args.lr.unwrap_or(config.rate.start);
+    config.weight_decay = args.weight_decay.unwrap_or(config.weight_decay);
+    config.seed = args.seed.unwrap_or(config.seed);
+    config.warm_start |= args.warm_start;
+    args.recipe.apply(&mut config)?;
     Ok((data, config))
 }
 
 impl Args {
-    /// The config that is repeated (--config) or continued (--resume), if there is one.
+    /// The config that is begun from (--config) or continued (--resume), if there is one.
     fn stored_config(&self) -> Option<PathBuf> {
         match (&self.config, &self.out) {
             (Some(path), _) => Some(path.clone()),
@@ -211,10 +282,22 @@ impl Args {
     /// Refuses options that contradict the run that is to be continued. Epochs may change.
     fn agree_with(&self, stored: &TrainConfig, path: &Path) -> Result<(), Failure> {
         let TrainConfig { data, model, .. } = stored;
+        // What the options would make of the run's model.
+        let mut core = model.core.clone();
+        self.solving.apply(&mut core)?;
+        if core != model.core {
+            let differences = differences(&json!(model.core), &json!(core));
+            return Err(Failure::usage(format!(
+                "{} was begun otherwise ({differences}): leave --solver, --tol and --max-iterations out to continue it, or \
+                 choose another --out",
+                path.parent().unwrap_or(path).display()
+            )));
+        }
         let layout = if model.pool.is_some() { "conv" } else { "dense" };
         let asked = [
             ("--data", self.data.as_deref().map(dataset::absolute), data.name.clone()),
             ("--split", self.split.clone(), data.split.to_string()),
+            ("--validation", shown(self.validation), data.validation.to_string()),
             ("--split-seed", shown(self.split_seed), data.split_seed.to_string()),
             ("--arch", self.arch.map(|arch| arch.name().to_owned()), layout.to_owned()),
             ("--model", self.model.clone(), model.core.name().to_owned()),
@@ -229,7 +312,8 @@ impl Args {
             let asked = asked.as_ref().filter(|asked| *asked != stored)?;
             Some(format!("{option} {asked} where it has {stored}"))
         };
-        let differences: Vec<String> = asked.iter().filter_map(differs).collect();
+        let recipe = self.recipe.asked(stored);
+        let differences: Vec<String> = asked.iter().chain(&recipe).filter_map(differs).collect();
         if differences.is_empty() {
             return Ok(());
         }
@@ -256,7 +340,9 @@ impl Args {
 
 /// `runs/DATA-ARCH-MODEL`, with a number behind it if that is taken.
 fn new_folder(config: &TrainConfig) -> PathBuf {
-    let data = Path::new(&config.data.name).file_name().map_or("data".into(), |name| name.to_string_lossy());
+    let path = Path::new(&config.data.name);
+    let name = if path.is_file() { path.file_stem() } else { path.file_name() };
+    let data = name.map_or("data".into(), |name| name.to_string_lossy());
     let arch = if config.model.pool.is_some() { "conv" } else { "dense" };
     free_folder(&format!("{data}-{arch}-{}", config.model.core.name()))
 }
@@ -331,15 +417,19 @@ fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Re
     };
     let mut progress = TrainingProgress::new(telling, config.epochs);
     let stop = Stop::listen()?;
+    let mut waiting = None;
     let tell = &mut |step: subdeq::train::Progress<'_>| {
         progress.tell(&step);
         if step.epoch == config.epochs {
             // What is left, certificate and test, ends at once if asked to: all of it can be made again.
             stop.finish();
+            progress.finish();
+            waiting = Some(Waiting::begin(telling, "certifying and testing"));
         }
         stop.flow()
     };
     let ended = on_device!(device, |device| train_run(&device, &run, &config, &data.parts, &options, tell));
+    drop(waiting);
     stop.finish();
     progress.finish();
     let evaluation =
@@ -380,6 +470,9 @@ fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path, device: &str) 
         _ => String::new(),
     };
     eprintln!("{}: {size}{solver}; seed {}; {}", model.core.name(), config.seed, folder.display());
+    if let Some(words) = recipe::in_words(config) {
+        eprintln!("with {words}");
+    }
     eprintln!("on {device}");
 }
 

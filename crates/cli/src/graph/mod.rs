@@ -7,4 +7,4 @@ mod run;
 
 pub use drawing::{DRAWING, Drawing};
 pub use problem::Graph;
-pub use run::{GraphData, GraphRunConfig, Kind, default_split, evaluate, is_graph};
+pub use run::{GraphData, GraphRunConfig, Kind, default_split, evaluate, is_graph, trained, verdict};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use subdeq::graph::{Csr, GraphProblem, GraphSplit};
+use subdeq::graph::{Csr, GraphOperator, GraphProblem, GraphSplit, Joined, normalised_incidence};
 use subdeq_data::graph::{GraphDataset, GraphSplitRule};
 
 use crate::failure::Failure;
@@ -16,12 +16,20 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Reads a graph by its name, or from a folder.
-    pub fn load(name: &str, data_dir: Option<&Path>) -> Result<Graph, Failure> {
+    /// Reads a graph by its name, or from a folder, for models whose nodes are joined like that.
+    pub fn load(name: &str, joined: Joined, data_dir: Option<&Path>) -> Result<Graph, Failure> {
         let dataset = GraphDataset::load(name, data_dir).map_err(Failure::other)?;
-        let adjacency = csr(dataset.propagation().map_err(Failure::other)?);
+        let operator = match joined {
+            Joined::Pairs => GraphOperator::Pairs(csr(dataset.propagation().map_err(Failure::other)?)),
+            Joined::Hyperedges => match &dataset.hypergraph {
+                Some(hypergraph) => normalised_incidence(hypergraph.nodes, &hypergraph.hyperedges),
+                // An edge is a hyperedge of two nodes.
+                None => normalised_incidence(dataset.nodes(), &pairs(&dataset)),
+            }
+            .map_err(Failure::other)?,
+        };
         let features = csr(dataset.features.clone());
-        let problem = GraphProblem::new(adjacency, features, dataset.labels.clone(), dataset.classes)
+        let problem = GraphProblem::new(operator, features, dataset.labels.clone(), dataset.classes)
             .map_err(Failure::other)?;
         Ok(Graph { dataset, problem })
     }
@@ -31,6 +39,14 @@ impl Graph {
         let split = self.dataset.split(rule, seed).map_err(Failure::other)?;
         Ok(GraphSplit { train: split.train, validation: split.validation, test: split.test })
     }
+}
+
+/// The edges of a graph, each once.
+fn pairs(dataset: &GraphDataset) -> Vec<Vec<u32>> {
+    let row = |i: u32| {
+        dataset.adjacency.row(i as usize).0.iter().filter(move |&&j| i < j).map(move |&j| vec![i, j])
+    };
+    (0..dataset.nodes() as u32).flat_map(row).collect()
 }
 
 /// The library's form of a sparse matrix.

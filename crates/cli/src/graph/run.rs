@@ -3,12 +3,15 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use subdeq::graph::{GraphClassifier, GraphConfig, GraphSplit};
-use subdeq::train::{EVALUATION, Evaluation, RunFolder};
-use subdeq_data::graph::{GRAPH_NAMES, GraphDataset, GraphSplitRule, LABELLED_SHARES};
+use subdeq::graph::{GraphClassifier, GraphConfig, GraphMode, GraphSplit, load_graph_model};
+use subdeq::train::{EVALUATION, Evaluation, RunFolder, VerdictSummary, read_regular_file};
+use subdeq_data::graph::{GRAPH_NAMES, GraphDataset, GraphSplitRule, LABELLED_SHARES, is_graph_npz};
 
 use super::{DRAWING, Drawing, Graph};
 use crate::failure::Failure;
+
+/// A config of more bytes is not one.
+const MAX_CONFIG: u64 = 16 << 20;
 
 /// The `config.toml` of a run on a graph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,19 +52,28 @@ pub struct GraphData {
 impl GraphRunConfig {
     /// The config of a run's folder, if it is one on a graph.
     pub fn of(folder: &Path) -> Result<Option<GraphRunConfig>, Failure> {
-        match RunFolder::open_as::<Marked>(folder) {
-            Ok((_, Marked { kind: Some(Kind::Graph) })) => {
-                let (_, config) = RunFolder::open_as(folder).map_err(Failure::other)?;
-                Ok(Some(config))
-            }
-            // Whatever else is wrong with it, whoever reads it as the config of a run on images will say.
+        Self::read(&folder.join("config.toml"))
+    }
+
+    /// The config in a file, if it is one for a graph. Whatever is wrong with another one, whoever reads it as the config of a
+    /// run on images will say.
+    pub fn read(path: &Path) -> Result<Option<GraphRunConfig>, Failure> {
+        let Some(text) =
+            read_regular_file(path, MAX_CONFIG).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+        else {
+            return Ok(None);
+        };
+        match toml::from_str(&text) {
+            Ok(Marked { kind: Some(Kind::Graph) }) => toml::from_str(&text)
+                .map(Some)
+                .map_err(|why| Failure::other(format!("{}: {why}", path.display()))),
             _ => Ok(None),
         }
     }
 
     /// The graph and its division.
     pub fn load(&self, data_dir: Option<&Path>) -> Result<(Graph, GraphSplit), Failure> {
-        let graph = Graph::load(&self.data.name, data_dir)?;
+        let graph = Graph::load(&self.data.name, self.training.model.joined, data_dir)?;
         let split = graph.split(self.data.split, self.data.split_seed)?;
         Ok((graph, split))
     }
@@ -73,6 +85,9 @@ pub fn is_graph(name: &str) -> bool {
         return true;
     }
     let folder = Path::new(name);
+    if folder.is_file() {
+        return is_graph_npz(folder);
+    }
     let holds = |file: &str| folder.join(file).exists();
     let hyperedges = || {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -89,6 +104,31 @@ pub fn default_split(dataset: &GraphDataset) -> GraphSplitRule {
         GraphSplitRule::Given { index: 0 }
     } else {
         GraphSplitRule::Share { labelled: 0.1 }
+    }
+}
+
+/// The model of a run on a graph.
+pub fn trained(run: &Path) -> Result<GraphClassifier, Failure> {
+    let (folder, _) = RunFolder::open_as::<GraphRunConfig>(run).map_err(Failure::other)?;
+    let path = folder.model_path();
+    if !path.exists() {
+        return Err(Failure::other(format!(
+            "{} has no model.safetensors yet, which the end of its training writes: go on with `subdeq train --resume --out \
+             {0}`",
+            run.display()
+        )));
+    }
+    load_graph_model(&path).map(|(classifier, _)| classifier).map_err(Failure::other)
+}
+
+/// What is proved about a model's propagation over a graph; none where it solves no equation.
+pub fn verdict(classifier: &GraphClassifier, graph: &Graph) -> Result<Option<VerdictSummary>, Failure> {
+    match classifier.model.mode {
+        GraphMode::Unrolled { .. } => Ok(None),
+        GraphMode::Equilibrium { .. } => {
+            let certificate = classifier.certify(&graph.problem).map_err(Failure::other)?;
+            Ok(Some(VerdictSummary::from(&certificate)))
+        }
     }
 }
 

@@ -28,7 +28,9 @@ pub fn draw(html: &mut String, runs: &[Run]) {
     if paper {
         html.push_str("<th>the paper</th><th>difference, sd</th>");
     }
-    html.push_str("<th>converged</th><th>proved per input</th><th>every input</th><th>factor</th></tr>\n");
+    html.push_str(
+        "<th>solves converged</th><th>one fixed point: inputs proved</th><th>for every input</th><th>factor</th></tr>\n",
+    );
     for group in &groups {
         row(html, group, several, paper);
     }
@@ -52,9 +54,7 @@ pub fn draw(html: &mut String, runs: &[Run]) {
     .into_iter()
     .map(|(title, metric, label, scale)| (title, label, scale, series(metric)))
     .filter(|(.., series)| !series.is_empty())
-    .map(|(title, label, scale, series)| {
-        curves::chart(title, ("epoch", Scale::Linear), (label, scale), series)
-    })
+    .map(|(title, label, scale, series)| curves::chart(title, "epoch", (label, scale), series))
     .collect();
     curves::grid(html, &charts);
 }
@@ -102,9 +102,12 @@ fn row(html: &mut String, group: &Group<'_>, with_data: bool, paper: bool) {
         match published(group) {
             Some(printed) => {
                 let _ = write!(html, "<td>{} ± {}</td>", printed.mean, printed.deviation);
-                match errors.is_empty() {
-                    true => html.push_str("<td></td>"),
-                    false => {
+                match group.runs.iter().find_map(|run| run.unlike_the_paper()) {
+                    Some(why) => {
+                        let _ = write!(html, "<td class=\"muted\">not comparable: {}</td>", escape(&why));
+                    }
+                    None if errors.is_empty() => html.push_str("<td></td>"),
+                    None => {
                         let _ = write!(html, "<td>{:+.1}</td>", printed.distance(mean(&errors)));
                     }
                 }

@@ -44,7 +44,12 @@ const OVER_EPOCHS: [Spec; 5] = [
             ("backward_iterations", "adjoint solve", Stroke::Dashed),
         ],
     ),
-    ("Proved", "share of inputs", Scale::Linear, &[("certified", "certified", Stroke::Solid)]),
+    (
+        "One fixed point, proved",
+        "share of inputs",
+        Scale::Linear,
+        &[("certified", "proved to have exactly one", Stroke::Solid)],
+    ),
 ];
 
 pub fn draw(html: &mut String, run: &Run) {
@@ -94,12 +99,12 @@ fn over_epochs(run: &Run, (title, label, scale, lines): &Spec) -> Option<String>
         })
         .filter(|series| series.points.iter().any(|p| p.1 != 0.0))
         .collect();
-    (!series.is_empty()).then(|| chart(title, ("epoch", Scale::Linear), (label, *scale), series))
+    (!series.is_empty()).then(|| chart(title, "epoch", (label, *scale), series))
 }
 
-/// One panel as SVG.
-pub fn chart(title: &str, x: (&str, Scale), y: (&str, Scale), series: Vec<Series>) -> String {
-    let panel = Panel { title: title.to_owned(), x: Axis::new(x.0, x.1), y: Axis::new(y.0, y.1), series };
+/// One panel as SVG, over something that is counted.
+pub fn chart(title: &str, counted: &str, y: (&str, Scale), series: Vec<Series>) -> String {
+    let panel = Panel { title: title.to_owned(), x: Axis::whole(counted), y: Axis::new(y.0, y.1), series };
     Figure { panels: vec![panel] }.to_svg()
 }
 
@@ -114,6 +119,5 @@ fn residuals(curves: &[Vec<f64>]) -> Option<String> {
             stroke: Stroke::Solid,
         })
         .collect();
-    let axes = (("iteration", Scale::Linear), ("relative residual", Scale::Log));
-    (!series.is_empty()).then(|| chart("Residuals", axes.0, axes.1, series))
+    (!series.is_empty()).then(|| chart("Residuals", "iteration", ("relative residual", Scale::Log), series))
 }

@@ -20,7 +20,7 @@ pub fn draw(html: &mut String, run: &Run) {
     html.push_str("</div>\n");
     if evaluation.examples.iter().any(|e| e.radius.is_some()) {
         html.push_str(
-            "<p class=\"muted\">Within a radius (2-norm, pixels from 0 to 1) every image is proved to get the same class.</p>\n",
+            "<p class=\"muted\">Within a radius (2-norm, pixels from 0 to 1) every image is proved to get the same class, right or wrong.</p>\n",
         );
     }
     html.push_str("</div>\n");

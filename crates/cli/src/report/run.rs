@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use subdeq::train::{Evaluation, read_regular_file};
+use subdeq_data::image_dataset::protocol;
 
 use crate::failure::Failure;
 use crate::paper::Column;
@@ -110,6 +111,20 @@ impl Run {
                 Some((number(epoch, "epoch").unwrap_or((k + 1) as f64), number(epoch, metric)?))
             })
             .collect()
+    }
+
+    /// Why the run cannot be held against the paper's figure for its model and data, if it cannot.
+    pub fn unlike_the_paper(&self) -> Option<String> {
+        let column = self.column?;
+        let (done, epochs) = (self.metrics.len(), column.epochs());
+        if self.epochs != Some(epochs as i64) || done < epochs {
+            return Some(format!("{done} epochs, the paper has {epochs}"));
+        }
+        let [train, test] = protocol(column.data())?.official;
+        let tested = self.evaluation.as_ref()?.samples;
+        // The release tests the official test images; the paper's table speaks of a share of all of them.
+        let least = test.min((train + test) / 10);
+        (tested < least).then(|| format!("tested on {tested} images, the paper on {test}"))
     }
 
     /// Model and seed.

@@ -14,14 +14,18 @@ pub fn draw(html: &mut String, run: &Run) {
         if let Some(column) = run.column
             && let Some(paper) = column.published(&run.model)
         {
+            let comparable = match run.unlike_the_paper() {
+                Some(why) => format!("; not comparable: {why}"),
+                None => String::new(),
+            };
             tiles.push((
                 format!("{} ± {} %", paper.mean, paper.deviation),
-                format!("the paper, {}", column.title()),
+                format!("the paper, {}{comparable}", column.title()),
             ));
         }
         tiles.push((percent(e.converged), "solves that converged".into()));
         if let Some(certified) = e.certified {
-            let about = format!("of {} inputs have a proof", e.certified_samples);
+            let about = format!("of {} inputs: exactly one fixed point, proved", e.certified_samples);
             tiles.push((percent(certified), about));
         }
     }

@@ -50,6 +50,7 @@ fn draw(rng: &mut ChaCha8Rng, rows: usize) -> Draw {
         "rational",
         "power-ratio",
         "monotone",
+        "monotone-tied",
         "excitatory",
     ];
     let name = names[rng.random_range(0..names.len())];

@@ -115,6 +115,11 @@ fn a_monotone_model_with_a_chosen_step() {
 }
 
 #[test]
+fn a_monotone_model_with_a_number_among_its_parameters() {
+    survives(&["--model", "monotone-tied"], 3);
+}
+
+#[test]
 fn a_subhomogeneous_model_with_warm_starts() {
     survives(&["--model", "split-sign", "--warm-start"], 2);
 }

@@ -2,13 +2,16 @@
 
 mod attack;
 mod certify;
+mod configs;
 mod degree;
 mod graph;
 mod killed;
 mod lying;
 mod model_file;
+mod own_data;
 mod report;
 mod reproduce;
 mod solve;
 mod stopped;
 mod train;
+mod words;

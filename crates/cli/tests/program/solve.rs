@@ -169,7 +169,7 @@ fn names_and_options_mean_one_equation() {
     save(folder.path(), "w.npy", &[2, 2], &[0.5, 0.2, -0.2, -0.5]);
     save(folder.path(), "y.npy", &[1, 2], &[0.3, 0.1]);
     save(folder.path(), "twice.npy", &[1, 4], &[0.3, 0.1, 0.2, 0.4]);
-    let cases: [(&str, &[&str]); 9] = [
+    let cases: [(&str, &[&str]); 10] = [
         ("subdeq-tanh", &["--activation", "sigmoid", "--shift", "0.3"]),
         ("subdeq-power-tanh", &["--shift", "1.5"]),
         ("subdeq-power-tanh", &["--power", "0.5"]),
@@ -179,6 +179,7 @@ fn names_and_options_mean_one_equation() {
         ("divisive", &["--shift", "0.5"]),
         ("power-ratio", &["--power", "0.3"]),
         ("monotone-tanh", &[]),
+        ("monotone-tied", &["--activation", "softsign"]),
     ];
     for (map, options) in cases {
         let sign = if map == "row-signed" { [0.5, 0.2, -0.2, -0.5] } else { [0.5, -0.2, 0.2, -0.5] };

@@ -128,6 +128,50 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
     assert!(
         said(&["train", "--warm-start", "--model", "explicit-tanh"], 1).contains("leave --warm-start out")
     );
+    assert!(said(&["train", "--augment", "flips"], 2).contains("write flip, cropN"));
+    assert!(said(&["train", "--augment", "crop8"], 2).contains("moved by up to 8 pixels"));
+    assert!(said(&["train", "--dropout-input", "1"], 2).contains("from 0 to below 1"));
+    assert!(said(&["train", "--label-smoothing", "2"], 2).contains("from 0 to 1"));
+    assert!(said(&["train", "--warm-up", "3", "--epochs", "3"], 2).contains("leaves nothing of 3"));
+    assert!(said(&["train", "--validation", "10"], 2).contains("--split standard"));
+    assert!(said(&["train", "--split", "standard"], 2).contains("without test images of its own"));
+    assert!(said(&["train", "--data", "karate", "--augment", "flip"], 2).contains("--augment is for images"));
+}
+
+#[test]
+fn a_recipe_is_recorded_repeated_and_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let train =
+        |args: &[&str]| subdeq(folder.path(), &[&["train", "--quiet", "--certify", "2"], args].concat());
+    let recipe = "--epochs 3 --injection-norm --dropout-input 0.1 --dropout-head 0.2 --label-smoothing 0.1 --warm-up 1 \
+                  --optimiser adamw --augment flip,crop1 --lr 0.01 --out run";
+    let recipe: Vec<&str> = recipe.split_whitespace().collect();
+    ok(train(&recipe));
+    let config = std::fs::read_to_string(folder.path().join("run/config.toml")).unwrap();
+    for line in [
+        "injection_norm = true",
+        "dropout_input = 0.1",
+        "dropout_head = 0.2",
+        "label_smoothing = 0.1",
+        "warm_up = 1",
+        "decoupled_decay = true",
+        "crop = 1",
+        "flips = true",
+    ] {
+        assert!(config.contains(line), "{line}: {config}");
+    }
+    let tested = json(&ok(subdeq(folder.path(), &["eval", "run", "--json"])));
+    assert_eq!(tested["certified"].as_f64(), Some(1.0), "{tested}");
+    assert!(tested["error"].as_f64().unwrap() < 20.0, "{tested}");
+    ok(train(&["--config", "run/config.toml", "--out", "again", "--threads", "1"]));
+    let bytes = |run: &str| std::fs::read(folder.path().join(run).join("model.safetensors")).unwrap();
+    assert!(bytes("run") == bytes("again"));
+    ok(train(&[&recipe[..], &["--resume"]].concat()));
+    let other = train(&["--resume", "--out", "run", "--dropout-head", "0.3", "--augment", "flip"]);
+    let message = text(&other.stderr);
+    assert_eq!(other.status.code(), Some(2), "{message}");
+    assert!(message.contains("--dropout-head 0.3 where it has 0.2"), "{message}");
+    assert!(message.contains("--augment flip where it has flip,crop1"), "{message}");
 }
 
 #[test]

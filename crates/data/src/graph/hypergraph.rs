@@ -25,10 +25,19 @@ pub struct Hypergraph {
 impl Hypergraph {
     /// Reads lines of node ids counted from 1, separated by commas or blanks; empty lines are left out.
     pub fn parse(text: &str, nodes: usize, name: &str) -> Result<Self> {
+        Self::parse_from(text, nodes, name, 0)
+    }
+
+    /// The same without the first node of each line.
+    pub fn parse_without_first(text: &str, nodes: usize, name: &str) -> Result<Self> {
+        Self::parse_from(text, nodes, name, 1)
+    }
+
+    fn parse_from(text: &str, nodes: usize, name: &str, first: usize) -> Result<Self> {
         let mut hyperedges = Vec::new();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let mut edge = Vec::new();
-            for field in fields(line) {
+            for field in fields(line).skip(first) {
                 let id = field.parse::<u32>().ok().filter(|&id| id >= 1 && id as usize <= nodes);
                 let Some(id) = id else {
                     let shown: String = field.chars().take(40).collect();
@@ -49,6 +58,11 @@ impl Hypergraph {
             hyperedges.push(edge);
         }
         Ok(Hypergraph { nodes, hyperedges })
+    }
+
+    /// Number of pairs of a hyperedge and one of its nodes.
+    pub fn incidences(&self) -> usize {
+        self.hyperedges.iter().map(Vec::len).sum()
     }
 
     /// The number of nodes that are in some hyperedge.

@@ -65,10 +65,14 @@ pub struct GraphDataset {
     pub name: String,
     /// Where it came from.
     pub origin: String,
-    /// Symmetric adjacency, no self-loops, rows sorted.
+    /// Symmetric adjacency, no self-loops, rows sorted; empty if hyperedges are too large to be expanded.
     pub adjacency: Csr,
     /// What was merged or left out on the way.
     pub report: EdgeReport,
+    /// The hyperedges, where nodes are joined by such.
+    pub hypergraph: Option<Hypergraph>,
+    /// Why hyperedges were not expanded, if they were not.
+    not_expanded: Option<String>,
     /// One row per node.
     pub features: Csr,
     /// One class per node.
@@ -82,6 +86,8 @@ pub struct GraphDataset {
 /// What a data set is put together from.
 struct GraphParts {
     edges: Vec<(u32, u32)>,
+    hypergraph: Option<Hypergraph>,
+    not_expanded: Option<String>,
     multiplicity: Multiplicity,
     features: Option<Csr>,
     labels: Vec<u32>,
@@ -90,6 +96,9 @@ struct GraphParts {
 }
 
 /// The graphs known by name.
+///
+/// The co-citation graphs are the SubDEQ authors', where a hyperedge is a citing paper with the papers that it cites. HyperGCN's
+/// own, which others compare on, leave the citing paper out: these are `hypergcn-` and the name.
 pub const GRAPH_NAMES: &[&str] = &[
     "karate",
     "cora-cit",
@@ -97,6 +106,9 @@ pub const GRAPH_NAMES: &[&str] = &[
     "citeseer",
     "dblp",
     "pubmed",
+    "hypergcn-cora-cit",
+    "hypergcn-citeseer",
+    "hypergcn-pubmed",
     "planetoid-cora",
     "planetoid-citeseer",
     "planetoid-pubmed",
@@ -109,11 +121,24 @@ pub const GRAPH_NAMES: &[&str] = &[
 /// assert_eq!(subdeq_data::graph::folder_of("planetoid-cora"), "planetoid");
 /// ```
 pub fn folder_of(name: &str) -> String {
-    if name.starts_with("planetoid-") { "planetoid".to_owned() } else { format!("graphs/{name}") }
+    let graph = name.strip_prefix(CITED_ONLY).unwrap_or(name);
+    if name.starts_with("planetoid-") { "planetoid".to_owned() } else { format!("graphs/{graph}") }
+}
+
+/// Names of graphs whose hyperedges are read without their first node, the citing paper.
+const CITED_ONLY: &str = "hypergcn-";
+
+/// Whether a path is that of an `.npz` file with a graph in it: one that has edges, or an adjacency matrix.
+#[must_use]
+pub fn is_graph_npz(path: &Path) -> bool {
+    let named = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npz"));
+    let names = if named { Npz::names(path).unwrap_or_default() } else { Vec::new() };
+    names.iter().any(|name| name == "edges" || name == "adj_indices")
 }
 
 impl GraphDataset {
-    /// Loads a graph by name (see [`GRAPH_NAMES`]) or from a folder. `data_dir` is the user's `--data-dir`.
+    /// Loads a graph by name (see [`GRAPH_NAMES`]), from a folder, or from an .npz file. `data_dir` is the user's
+    /// `--data-dir`.
     pub fn load(name: &str, data_dir: Option<&Path>) -> Result<Self> {
         Self::load_with(name, data_dir, Multiplicity::Binary)
     }
@@ -131,13 +156,16 @@ impl GraphDataset {
             let folder = data_dir::find(&folder_of(name), data_dir)?;
             return Self::from_folder(&folder, name, multiplicity);
         }
-        let folder = Path::new(name);
-        if folder.is_dir() {
-            return Self::from_folder(folder, name, multiplicity);
+        let path = Path::new(name);
+        if path.is_dir() {
+            return Self::from_folder(path, name, multiplicity);
+        }
+        if is_graph_npz(path) {
+            return Self::assemble(name, name, npz_parts(path, multiplicity)?);
         }
         Err(DataError::request(
-            format!("'{name}' is neither a known graph nor a folder"),
-            format!("use one of {} or the path of a folder", GRAPH_NAMES.join(", ")),
+            format!("'{name}' is neither a known graph nor a folder nor an .npz file with one"),
+            format!("use one of {} or the path of a folder or .npz file", GRAPH_NAMES.join(", ")),
         ))
     }
 
@@ -147,7 +175,12 @@ impl GraphDataset {
     pub fn from_folder(folder: &Path, name: &str, multiplicity: Multiplicity) -> Result<Self> {
         let origin = folder.display().to_string();
         let parts = if let Some(path) = file_like(folder, "hyperedges-", ".txt")? {
-            hypergraph_parts(folder, &path, multiplicity)?
+            hypergraph_parts(
+                folder,
+                &path,
+                multiplicity,
+                GRAPH_NAMES.contains(&name) && name.starts_with(CITED_ONLY),
+            )?
         } else if folder.join("graph.npz").exists() {
             npz_parts(&folder.join("graph.npz"), multiplicity)?
         } else if let Some(path) =
@@ -202,6 +235,8 @@ impl GraphDataset {
             origin: origin.to_owned(),
             adjacency,
             report,
+            hypergraph: parts.hypergraph,
+            not_expanded: parts.not_expanded,
             features,
             labels: parts.labels,
             classes,
@@ -215,7 +250,15 @@ impl GraphDataset {
     }
 
     /// D^-1/2 (A + I) D^-1/2, the matrix the models propagate with.
+    ///
+    /// # Errors
+    /// Hyperedges that are too large to be expanded to cliques.
     pub fn propagation(&self) -> Result<Csr> {
+        if let Some(why) = &self.not_expanded {
+            let remedy =
+                "leave out the hyperedges that join everything, or propagate over the hyperedges themselves";
+            return Err(DataError::request(why.clone(), remedy));
+        }
         normalised(&self.adjacency)
     }
 }
@@ -225,6 +268,8 @@ fn karate_club() -> Result<GraphDataset> {
     let given = GivenSplit { train: vec![0, 33], validation: Vec::new(), test: (1..33).collect() };
     let parts = GraphParts {
         edges: karate::EDGES.to_vec(),
+        hypergraph: None,
+        not_expanded: None,
         multiplicity: Multiplicity::Binary,
         features: None,
         labels: karate::FACTIONS.to_vec(),
@@ -326,7 +371,12 @@ fn features(folder: &Path, nodes: usize) -> Result<Option<Csr>> {
     Ok(None)
 }
 
-fn hypergraph_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> Result<GraphParts> {
+fn hypergraph_parts(
+    folder: &Path,
+    path: &Path,
+    multiplicity: Multiplicity,
+    cited_only: bool,
+) -> Result<GraphParts> {
     // `labels-all-NAME.txt` completes a label file that is too short (CiteSeer's has 3306 of 3312 lines).
     let label_file = match file_like(folder, "labels-all-", ".txt")? {
         Some(path) => Some(path),
@@ -337,11 +387,17 @@ fn hypergraph_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> R
     };
     let labels = labels(&label_file, 1)?;
     let name = path.display().to_string();
-    let hypergraph = Hypergraph::parse(&text(path)?, labels.len(), &name)?;
+    let parse = if cited_only { Hypergraph::parse_without_first } else { Hypergraph::parse };
+    let hypergraph = parse(&text(path)?, labels.len(), &name)?;
     let given = given_splits(&folder.join("splits.json"), labels.len())?;
-    let edges = hypergraph.clique_pairs(&name)?;
+    let (edges, not_expanded) = match hypergraph.clique_pairs(&name) {
+        Ok(edges) => (edges, None),
+        Err(why) => (Vec::new(), Some(why.to_string())),
+    };
     Ok(GraphParts {
         edges,
+        hypergraph: Some(hypergraph),
+        not_expanded,
         multiplicity,
         features: features(folder, labels.len())?,
         labels,
@@ -374,6 +430,8 @@ fn edge_list_parts(folder: &Path, path: &Path, multiplicity: Multiplicity) -> Re
     let given = given_splits(&folder.join("splits.json"), labels.len())?;
     Ok(GraphParts {
         edges,
+        hypergraph: None,
+        not_expanded: None,
         multiplicity,
         features: features(folder, labels.len())?,
         labels,
@@ -442,7 +500,9 @@ fn npz_parts(path: &Path, multiplicity: Multiplicity) -> Result<GraphParts> {
     } else {
         None
     };
-    Ok(GraphParts { edges, multiplicity, features, labels, classes: None, given: Vec::new() })
+    let given = Vec::new();
+    let (hypergraph, not_expanded, classes) = (None, None, None);
+    Ok(GraphParts { edges, hypergraph, not_expanded, multiplicity, features, labels, classes, given })
 }
 
 /// The layout of `splits.json`.

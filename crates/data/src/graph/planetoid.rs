@@ -164,6 +164,8 @@ impl Files {
             test,
         };
         let parts = GraphParts {
+            hypergraph: None,
+            not_expanded: None,
             edges,
             multiplicity: Multiplicity::Binary,
             features: Some(features),

@@ -47,6 +47,9 @@ fn npz_with_edges_or_a_matrix() {
     npz.insert("edges", ints(&[2, 2], &[0, 1, 2, 1]));
     npz.write(&dir.path().join("graph.npz")).unwrap();
     let by_edges = load(dir.path()).unwrap();
+    // The file by its path is the same graph.
+    let by_path = load(&dir.path().join("graph.npz")).unwrap();
+    assert_eq!((&by_path.adjacency, &by_path.labels), (&by_edges.adjacency, &by_edges.labels));
     // No features: one-hot.
     assert_eq!((by_edges.features.rows(), by_edges.features.nnz()), (3, 3));
 

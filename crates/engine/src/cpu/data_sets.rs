@@ -4,7 +4,7 @@ use crate::cpu::Cpu;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::memory::picked;
 use crate::cpu::packed::check_len;
-use crate::{DataSets, EngineError, Images, Order, Picks, Result};
+use crate::{Crop, DataSets, Dropout, EngineError, Images, MIRRORED, Order, Picks, Result, View};
 
 macro_rules! data_sets {
     ($($t:ident),*) => {$(
@@ -25,6 +25,7 @@ macro_rules! data_sets {
                 &self,
                 images: &Images,
                 picks: Picks<'_, Vec<u32>>,
+                crop: Crop,
                 order: Order,
                 x: &mut Buffer<$t>,
                 labels: &mut Vec<u32>,
@@ -36,7 +37,26 @@ macro_rules! data_sets {
                 let places = x.chunks_exact_mut(len).zip(labels);
                 self.team().for_each(picked.zip(places), |(pick, (x, label))| {
                     *label = images.label(pick.sample);
-                    images.standardise(pick.sample, pick.mirrored, order, x);
+                    let view = View { mirrored: pick.mirrored, shift: crop.shift(pick.sample as u32) };
+                    images.standardise(pick.sample, view, order, x);
+                });
+                Ok(())
+            }
+
+            fn drop_entries(
+                &self,
+                len: usize,
+                picks: Picks<'_, Vec<u32>>,
+                dropout: &Dropout,
+                x: &mut Buffer<$t>,
+            ) -> Result<()> {
+                let picked = picked(&picks, MIRRORED as usize)?;
+                check_len("the rows of a batch", x.len(), picked.len() * len)?;
+                let scale = dropout.scale() as $t;
+                self.team().for_each(picked.zip(x.chunks_exact_mut(len.max(1))), |(pick, x)| {
+                    for (column, x) in x.iter_mut().enumerate() {
+                        *x = if dropout.keeps(pick.sample as u32, column as u32) { *x * scale } else { 0.0 };
+                    }
                 });
                 Ok(())
             }

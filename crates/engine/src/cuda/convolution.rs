@@ -32,6 +32,8 @@ pub(super) struct Convolution {
     /// Images per sample that go in and that come out.
     pub planes_in: usize,
     pub planes_out: usize,
+    /// Whether the columns of an image are divided by their largest entries: then a block has whole ones, if they fit.
+    pub normalised: bool,
 }
 
 /// `Convolution` of the kernels.
@@ -70,6 +72,7 @@ struct Apply {
     argument: u64,
     out: u64,
     distances: u64,
+    normalised: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -91,10 +94,32 @@ struct Pull {
     argument: u64,
     out: u64,
     distances: u64,
+    norm: Norm,
+    norm_slopes: u64,
+    pulled: u64,
+    pulled_planes: u64,
+}
+
+/// `Norm` of the kernels: the derivative of a normalisation.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct Norm {
+    states: u64,
+    gradients: u64,
+    inverses: u64,
+}
+
+impl Norm {
+    pub fn new(states: &Memory<f32>, gradients: &Memory<f32>, inverses: &Memory<f32>) -> Self {
+        let [states, gradients, inverses] = [states, gradients, inverses].map(|array| array.address_of(0));
+        Self { states, gradients, inverses }
+    }
 }
 
 // SAFETY: `repr(C)`, the fields of the structs of the same names (`Convolution` for `Shape`) in `convolutions.cu`, no padding:
-// 56, 16, 96, 88 and 48 bytes are the sums of their fields.
+// 56, 16, 104, 88, 96 and 24 bytes are the sums of their fields.
+unsafe impl Passed for Norm {}
+// SAFETY: as above.
 unsafe impl Passed for Shape {}
 // SAFETY: as above.
 unsafe impl Passed for Keep {}
@@ -127,8 +152,8 @@ impl Convolution {
     }
 
     /// Tiles of at most so many pixels, and of so many with their halo: height and width of each; how many below and next to
-    /// each other.
-    fn tiling(&self, pixels: usize, halo: usize) -> ((usize, usize), (usize, usize)) {
+    /// each other. `columns`: only one below the other, if that can be.
+    fn tiling(&self, pixels: usize, halo: usize, columns: bool) -> ((usize, usize), (usize, usize)) {
         let reach = self.side - 1;
         // For each number of tiles next to each other: the highest that fit, then as even as possible. As few tiles as
         // possible, and of those the ones with the least halo.
@@ -137,7 +162,7 @@ impl Convolution {
             let most = (pixels / width).min((halo / (width + reach)).saturating_sub(reach)).min(self.height);
             let down = self.height.div_ceil(most.max(1));
             let height = self.height.div_ceil(down);
-            let cost = (down * across, (height + reach) * (width + reach));
+            let cost = (columns && down > 1, down * across, (height + reach) * (width + reach));
             (most > 0).then_some((cost, (height, width), (down, across)))
         };
         let best = (1..=self.width).filter_map(candidate).min();
@@ -146,7 +171,7 @@ impl Convolution {
     }
 
     fn sharing(&self) -> Sharing {
-        let (tile, tiles) = self.tiling(PIXELS, HALO);
+        let (tile, tiles) = self.tiling(PIXELS, HALO, self.normalised);
         let needed = self.planes_out * self.outputs.div_ceil(8);
         // Every group of columns reads the images again, which costs about as much as two more eights.
         let cost = |&columns: &usize| needed.div_ceil(columns) * (columns + 2);
@@ -178,6 +203,11 @@ impl Convolution {
         let Sharing { columns, groups, .. } = self.sharing();
         let depth = self.planes_in * self.inputs.div_ceil(SLAB) * SLAB * self.taps();
         (depth + 1) * columns * groups * 8
+    }
+
+    /// Whether a block has whole columns, and normalises them.
+    pub fn normalises(&self) -> bool {
+        self.normalised && self.sharing().tiles.0 == 1
     }
 
     /// Parts in which the distance of each sample from its image is measured.
@@ -234,7 +264,8 @@ impl Convolution {
         self.launch(gpu, names, images, packed, (&keep).into(), active)
     }
 
-    /// `out <- F(z; y)` of a map without gains, before any normalisation; parts of the distances from `z` to `distances`.
+    /// `out <- F(z; y)` of a map without gains, normalised if this convolution [normalises](Self::normalises); parts of the distances
+    /// from `z` to `distances`.
     #[allow(clippy::too_many_arguments)] // a map's arguments, its weights, what is measured, and whom it is for
     pub fn apply(
         &self,
@@ -253,6 +284,7 @@ impl Convolution {
             argument: z.address_of(0),
             out: out.address_of(0),
             distances: address(distances),
+            normalised: u64::from(self.normalises()),
         };
         let names = ["apply_convolution_6", "apply_convolution_4", "apply_convolution_2"];
         self.launch(gpu, names, z, packed, (&apply).into(), active)
@@ -297,17 +329,55 @@ impl Convolution {
             argument: q.address_of(0),
             out: out.address_of(0),
             distances: address(distances),
+            norm: Norm::default(),
+            norm_slopes: 0,
+            pulled: 0,
+            pulled_planes: 0,
         };
-        let names = ["pull_convolution_6", "pull_convolution_4", "pull_convolution_2"];
-        self.launch(gpu, names, q, packed, (&pull).into(), active)
+        self.launch(gpu, PULL, q, packed, (&pull).into(), active)
+    }
+
+    /// `image <- D N' (packed * q + v)` for a convolution that [normalises](Self::normalises): `N` the normalisation, `D` the slopes
+    /// before it. `g` becomes `packed * q + v`.
+    #[allow(clippy::too_many_arguments)] // as above
+    pub fn pull_through(
+        &self,
+        gpu: &Gpu,
+        q: &Memory<f32>,
+        packed: &Memory<f32>,
+        v: &Memory<f32>,
+        g: &mut Memory<f32>,
+        norm: Norm,
+        slopes: &Memory<f32>,
+        image: &mut Memory<f32>,
+        active: Option<&Memory<u32>>,
+    ) -> Result<()> {
+        let pull = Pull {
+            planes: 1,
+            unused: 0,
+            v: v.address_of(0),
+            slopes: 0,
+            argument: q.address_of(0),
+            out: g.address_of(0),
+            distances: 0,
+            norm,
+            norm_slopes: slopes.address_of(0),
+            pulled: image.address_of(0),
+            pulled_planes: self.planes_in as u64,
+        };
+        self.launch(gpu, PULL, q, packed, (&pull).into(), active)
     }
 }
+
+const PULL: [&str; 3] = ["pull_convolution_6", "pull_convolution_4", "pull_convolution_2"];
 
 /// Pixels of a tile of the gradient's kernels and of its halo, as in `kernels/convolution_gradients.cu`.
 const GRADIENT_PIXELS: usize = 64;
 const GRADIENT_HALO: usize = 136;
 /// Blocks of a gradient: as many as an H200 runs at once. Fixed, so that sums do not depend on the GPU.
 const GRADIENT_BLOCKS: usize = 256;
+/// Height and width of the window of taps that a launch of them is for.
+const WINDOW: usize = 3;
 /// Outputs by sixteens and inputs by eights of the blocks that there are.
 const GRADIENT_KERNELS: [(&str, usize, usize); 4] =
     [("gradient_3_6", 3, 6), ("gradient_2_4", 2, 4), ("gradient_1_2", 1, 2), ("gradient_3_1", 3, 1)];
@@ -328,9 +398,12 @@ struct Gradient {
     tiles: u32,
     count: u32,
     part: u32,
+    side: u32,
+    first_row: u32,
+    first_column: u32,
 }
 
-// SAFETY: `repr(C)`, the fields of `Gradient` in `convolution_gradients.cu`, 12 of 4 bytes.
+// SAFETY: `repr(C)`, the fields of `Gradient` in `convolution_gradients.cu`, 15 of 4 bytes.
 unsafe impl Passed for Gradient {}
 
 impl Convolution {
@@ -343,7 +416,7 @@ impl Convolution {
         sums: &mut [&mut Memory<f32>],
     ) -> Result<()> {
         let len = self.planes_out * self.outputs * self.taps() * self.inputs;
-        let (partial, count) = if self.side == 3 {
+        let (partial, count) = if self.side >= WINDOW {
             self.gradient_parts(gpu, gradients, images, len)?
         } else {
             self.plain_gradient_parts(gpu, gradients, images)?
@@ -351,7 +424,8 @@ impl Convolution {
         add_parts(gpu, &partial, count, len, (self.taps(), self.inputs), 1.0, sums)
     }
 
-    /// Parts of the gradient `[plane][out][tap][in]` of 3x3 kernels, and how many.
+    /// Parts of the gradient `[plane][out][tap][in]` of kernels from 3x3 on, and how many. A launch is for a 3x3 window of the taps;
+    /// where windows overlap, they write the same numbers.
     fn gradient_parts(
         &self,
         gpu: &Arc<Gpu>,
@@ -359,7 +433,8 @@ impl Convolution {
         images: &Memory<f32>,
         len: usize,
     ) -> Result<(Memory<f32>, usize)> {
-        let (tile, tiles) = self.tiling(GRADIENT_PIXELS, GRADIENT_HALO);
+        let (tile, tiles) =
+            Convolution { side: WINDOW, ..*self }.tiling(GRADIENT_PIXELS, GRADIENT_HALO, false);
         let groups = |&(_, outputs, inputs): &(&'static str, usize, usize)| {
             (self.outputs.div_ceil(16 * outputs), self.inputs.div_ceil(8 * inputs))
         };
@@ -387,15 +462,22 @@ impl Convolution {
             tiles: (tiles.0 * tiles.1) as u32,
             count: count as u32,
             part: part as u32,
+            side: self.side as u32,
+            first_row: 0,
+            first_column: 0,
         };
         let mut partial = Memory::room(gpu, parts * len)?;
         let grid = Grid(parts as u32, (self.planes_out * outputs) as u32, inputs as u32);
-        let arguments = [(&shape).into(), gradients.into(), images.into(), (&mut partial).into()];
-        gpu.launch(kernel.0, grid, &arguments)?;
+        let firsts = || (0..self.side.div_ceil(WINDOW)).map(|k| (WINDOW * k).min(self.side - WINDOW) as u32);
+        for (first_row, first_column) in firsts().flat_map(|row| firsts().map(move |column| (row, column))) {
+            let window = Gradient { first_row, first_column, ..shape };
+            let arguments = [(&window).into(), gradients.into(), images.into(), (&mut partial).into()];
+            gpu.launch(kernel.0, grid, &arguments)?;
+        }
         Ok((partial, parts))
     }
 
-    /// The same for kernels of any size, without tensor cores.
+    /// The same for smaller kernels, without tensor cores.
     fn plain_gradient_parts(
         &self,
         gpu: &Arc<Gpu>,
@@ -459,7 +541,19 @@ mod tests {
     ) -> Convolution {
         let padding = Padding::Circular;
         let (inputs, outputs, planes_in) = (channels, channels, 1);
-        Convolution { batch: 1, height, width, side, padding, inputs, outputs, planes_in, planes_out }
+        let normalised = false;
+        Convolution {
+            batch: 1,
+            height,
+            width,
+            side,
+            padding,
+            inputs,
+            outputs,
+            planes_in,
+            planes_out,
+            normalised,
+        }
     }
 
     #[test]
@@ -472,7 +566,7 @@ mod tests {
                     if (side, halo) == (LARGEST_SIDE, GRADIENT_HALO) {
                         continue;
                     }
-                    let (tile, tiles) = convolution(height, width, 8, 1, side).tiling(pixels, halo);
+                    let (tile, tiles) = convolution(height, width, 8, 1, side).tiling(pixels, halo, false);
                     assert!(tile.0 * tile.1 <= pixels && (tile.0 + side - 1) * (tile.1 + side - 1) <= halo);
                     assert!(tile.0 * tiles.0 >= height && tile.1 * tiles.1 >= width);
                     assert!(tile.0 * (tiles.0 - 1) < height && tile.1 * (tiles.1 - 1) < width);

@@ -5,7 +5,7 @@ use super::gpu::{Grid, Memory};
 use super::kernel::launch;
 use super::memory::{CudaIntegers, Known, picked};
 use crate::cpu::packed::check_len;
-use crate::{DataSets, EngineError, Images, Order, Picks, Result};
+use crate::{Crop, DataSets, Dropout, EngineError, Images, MIRRORED, Order, Picks, Result};
 
 /// A set of labelled images in a GPU's memory.
 #[derive(Debug)]
@@ -42,6 +42,7 @@ impl DataSets for Cuda {
         &self,
         images: &CudaImages,
         picks: Picks<'_, CudaIntegers>,
+        crop: Crop,
         order: Order,
         x: &mut Memory<f32>,
         labels: &mut CudaIntegers,
@@ -49,6 +50,7 @@ impl DataSets for Cuda {
         let [channels, height, width] = images.shape;
         let len = channels * height * width;
         let count = picked(&picks, images.count)?;
+        let [crop, crop_key] = crop.constants();
         check_len("the images of a batch", x.len(), count * len)?;
         check_len("the labels of a batch", labels.memory.len(), count)?;
         if count == 0 {
@@ -69,8 +71,39 @@ impl DataSets for Cuda {
             height as u32,
             width as u32,
             order == Order::ChannelsLast,
+            crop,
+            crop_key,
             x,
             &mut labels.memory,
+        )
+    }
+
+    fn drop_entries(
+        &self,
+        len: usize,
+        picks: Picks<'_, CudaIntegers>,
+        dropout: &Dropout,
+        x: &mut Memory<f32>,
+    ) -> Result<()> {
+        let rows = picked(&picks, MIRRORED as usize)?;
+        check_len("the rows of a batch", x.len(), rows * len)?;
+        if rows * len == 0 {
+            return Ok(());
+        }
+        let [key, threshold] = dropout.constants();
+        let list = picks.list.memory.at(picks.range.start);
+        let scale = dropout.scale() as f32;
+        launch!(
+            self.gpu,
+            "drop_entries",
+            Grid::entries(rows * len),
+            list,
+            rows,
+            len,
+            key,
+            threshold,
+            scale,
+            x
         )
     }
 }

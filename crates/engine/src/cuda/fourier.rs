@@ -13,19 +13,15 @@ use super::plan::{Operators, Work};
 use super::resolvent::{Resolvent, Wave};
 use super::solve::{Distance, LOOK, Problem, SampleMemory};
 use crate::cpu::leaves_zero;
-use crate::{Activation, Extent, Injection, Map, Measure, Result, Start, Stopping};
+use crate::{Activation, Extent, Injection, Map, Result, Start, Stopping};
 
 /// The lengths of lines that are transformed in a thread's registers, with the kernels: rows, rows back, columns, columns back.
-const LINES: [(usize, [&str; 4]); 4] = [
+const LINES: [(usize, [&str; 4]); 5] = [
     (8, ["fourier_rows_8", "fourier_rows_back_8", "fourier_columns_8", "fourier_columns_back_8"]),
+    (16, ["fourier_rows_16", "fourier_rows_back_16", "fourier_columns_16", "fourier_columns_back_16"]),
     (28, ["fourier_rows_28", "fourier_rows_back_28", "fourier_columns_28", "fourier_columns_back_28"]),
     (32, ["fourier_rows_32", "fourier_rows_back_32", "fourier_columns_32", "fourier_columns_back_32"]),
     (64, ["fourier_rows_64", "fourier_rows_back_64", "fourier_columns_64", "fourier_columns_back_64"]),
-];
-/// The widths for which one kernel does all that is done to rows: for an adjoint, a kinked activation, and tanh with step 1.
-const STEPS: [(usize, [&str; 3]); 2] = [
-    (28, ["fourier_step_slopes_28", "fourier_step_kinked_28", "fourier_step_tanh_28"]),
-    (32, ["fourier_step_slopes_32", "fourier_step_kinked_32", "fourier_step_tanh_32"]),
 ];
 /// The kernels of the products, by their outputs; and the samples of a block.
 const PRODUCTS: [(usize, &str); 4] = [
@@ -35,32 +31,39 @@ const PRODUCTS: [(usize, &str); 4] = [
     (64, "fourier_product_64"),
 ];
 const PRODUCT_SAMPLES: usize = 128;
-/// Those of changes on tensor cores, by their outputs.
-const CHANGES: [(usize, &str); 4] = [
-    (16, "fourier_changes_16"),
-    (32, "fourier_changes_32"),
-    (48, "fourier_changes_48"),
-    (64, "fourier_changes_64"),
+/// Channels up to which a block of a product has all outputs of its samples, so that these may take the places of the inputs.
+const IN_PLACE: usize = PRODUCTS[PRODUCTS.len() - 1].0;
+/// Those of changes on tensor cores: channels, how many blocks share them, and their names.
+const CHANGES: [(usize, u32, &str); 6] = [
+    (16, 1, "fourier_changes_16"),
+    (32, 1, "fourier_changes_32"),
+    (48, 1, "fourier_changes_48"),
+    (64, 1, "fourier_changes_64"),
+    (96, 3, "fourier_changes_96"),
+    (128, 4, "fourier_changes_128"),
 ];
 
 /// Spectra on their way, and how far each part of a sample went.
 #[derive(Debug)]
 pub(super) struct Waves {
-    /// The current one is the first.
-    spectra: [Memory<Wave>; 2],
+    /// The current one is the first; the other is empty where nothing needs it.
+    pub spectra: [Memory<Wave>; 2],
     /// The same of samples that send only changes, as `f16`.
     changes: [Memory<u32>; 2],
     /// What each sample sends.
-    flows: Memory<Flow>,
-    parts: Memory<Distance>,
+    pub flows: Memory<Flow>,
+    pub parts: Memory<Distance>,
+    /// How many parts of each sample are there.
+    pub arrived: Memory<u32>,
 }
 
 /// `Flow` of `fourier.cu`: the host never looks into it.
-type Flow = [f64; 3];
+pub(super) type Flow = [f64; 3];
 
 /// `Waters` of `fourier.cu`.
+#[derive(Clone, Copy)]
 #[repr(C)]
-struct Waters {
+pub(super) struct Waters {
     whole: u64,
     changes: u64,
 }
@@ -72,11 +75,24 @@ impl Waves {
             changes: [Memory::empty(gpu), Memory::empty(gpu)],
             flows: Memory::empty(gpu),
             parts: Memory::empty(gpu),
+            arrived: Memory::empty(gpu),
         }
     }
 
+    /// Makes room for a solve of whole images.
+    pub fn begin(&mut self, iteration: &Iteration, changes: bool) -> Result<()> {
+        if !changes {
+            return Ok(());
+        }
+        let count = if iteration.multiplies_in_place() { 1 } else { 2 };
+        for room in &mut self.changes[..count] {
+            room.reserve(iteration.spectrum_len())?;
+        }
+        self.flows.reserve(iteration.batch)
+    }
+
     /// The current spectra, and where the next go.
-    fn waters(&self) -> [Waters; 2] {
+    pub fn waters(&self) -> [Waters; 2] {
         [0, 1]
             .map(|k| Waters { whole: self.spectra[k].address_of(0), changes: self.changes[k].address_of(0) })
     }
@@ -91,7 +107,7 @@ impl Waves {
 /// `Plane` of `fourier.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Plane {
+pub(super) struct Plane {
     batch: u32,
     height: u32,
     width: u32,
@@ -103,7 +119,7 @@ struct Plane {
 /// `Reflection` of `fourier.cu`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Reflection {
+pub(super) struct Reflection {
     t: f32,
     factor: f32,
 }
@@ -116,14 +132,14 @@ unsafe impl Passed for Waters {}
 unsafe impl Passed for Reflection {}
 
 /// One splitting, forward or adjoint, of a batch.
-struct Iteration<'a> {
-    gpu: &'a Gpu,
-    operators: &'a Operators,
-    resolvent: &'a Resolvent,
-    batch: usize,
-    step: f64,
+pub(super) struct Iteration<'a> {
+    pub gpu: &'a Gpu,
+    pub operators: &'a Operators,
+    pub resolvent: &'a Resolvent,
+    pub batch: usize,
+    pub step: f64,
     /// The adjoint's.
-    slopes: Option<&'a Memory<f32>>,
+    pub slopes: Option<&'a Memory<f32>>,
 }
 
 impl Cuda {
@@ -145,44 +161,28 @@ impl Cuda {
         let iteration = Iteration { gpu: &self.gpu, operators, resolvent, batch, step, slopes: None };
         let (map, states) = (&operators.map, batch * operators.len());
         let grid = Grid::entries(states);
-        let Work { iterates: [g, u], constant, samples, waves, .. } = work;
-        iteration.reserve(waves, [&mut *g, &mut *u, &mut *constant])?;
+        // The state of the iteration is where the answer will be.
+        let Work { iterates: [u, _], constant, samples, waves, .. } = work;
         // k = C x + t y + (t - 1) b with x = t y + (1 + t) b.
-        let (factor, shift) = combination(map, step, 1.0 + step);
-        launch!(self.gpu, "fourier_affine", grid, factor, y, shift, false, &mut *u, states)?;
-        iteration.image(waves, u, constant)?;
-        let (factor, shift) = combination(map, step, step - 1.0);
-        launch!(self.gpu, "fourier_affine", grid, factor, y, shift, true, &mut *constant, states)?;
+        let parts = [combination(map, step, 1.0 + step), combination(map, step, step - 1.0)];
+        // A step from zero is known to give the constant.
+        let from_constant = matches!(start, Start::Constant(0.0)) && leaves_zero(map);
+        iteration.begin(waves, y, parts, constant, from_constant, [&mut *z, &mut *u])?;
         let (factor, shift) = combination(map, 0.0, 1.0);
         match start {
-            // A step from zero is known to give the constant.
-            Start::Constant(0.0) if leaves_zero(map) => g.copy_from(constant, states)?,
+            _ if from_constant => {}
             Start::Constant(value) => {
                 let value = value as f32 - shift;
-                launch!(self.gpu, "fourier_affine", grid, -factor, y, value, false, &mut *g, states)?;
+                launch!(self.gpu, "fourier_affine", grid, -factor, y, value, false, &mut *z, states)?;
             }
             Start::Given => {
-                g.copy_from(z, states)?;
-                launch!(self.gpu, "fourier_affine", grid, -factor, y, -shift, true, &mut *g, states)?;
+                launch!(self.gpu, "fourier_affine", grid, -factor, y, -shift, true, &mut *z, states)?;
             }
         }
         let problem = operators.splitting_problem(batch, true, stopping, y);
-        iteration.run(&problem, samples, reports, waves, constant, [&mut *g, &mut *u])?;
-        let (constants, none) = (&operators.constants, None::<&Memory<f32>>);
-        launch!(
-            self.gpu,
-            "fourier_answer",
-            grid,
-            constants,
-            step as f32,
-            none,
-            &*g,
-            factor,
-            y,
-            shift,
-            z,
-            states
-        )
+        iteration.run(&problem, samples, reports, waves, constant, [&mut *z, &mut *u])?;
+        let (constants, none, t) = (&operators.constants, None::<&Memory<f32>>, step as f32);
+        launch!(self.gpu, "fourier_answer", grid, constants, t, none, factor, y, shift, z, states)
     }
 
     /// Solves `g = W' D g + v` after linearising.
@@ -195,38 +195,21 @@ impl Cuda {
         v: &Memory<f32>,
         step: f64,
         stopping: &Stopping,
-        answer: &mut Memory<f32>,
+        g: &mut Memory<f32>,
         reports: &mut Memory<ReportRow>,
     ) -> Result<()> {
         let resolvent = operators.resolvent()?;
-        let Work { iterates: [g, u], constant, samples, waves, linearisation, .. } = work;
+        let Work { iterates: [u, _], constant, samples, waves, linearisation, .. } = work;
         let slopes = Some(&linearisation.slopes);
         let iteration = Iteration { gpu: &self.gpu, operators, resolvent, batch, step, slopes };
         let (states, t) = (batch * operators.len(), step as f32);
         let grid = Grid::entries(states);
-        iteration.reserve(waves, [&mut *g, &mut *u, &mut *constant])?;
         // k = t (C' v + v), which is also where the iteration starts.
-        launch!(self.gpu, "fourier_affine", grid, t, v, 0.0f32, false, &mut *u, states)?;
-        iteration.image(waves, u, constant)?;
-        launch!(self.gpu, "fourier_affine", grid, t, v, 0.0f32, true, &mut *constant, states)?;
-        g.copy_from(constant, states)?;
+        iteration.begin(waves, v, [(t, 0.0); 2], constant, true, [&mut *g, &mut *u])?;
         let problem = operators.splitting_problem(batch, true, stopping, v);
         iteration.run(&problem, samples, reports, waves, constant, [&mut *g, &mut *u])?;
         let constants = &operators.constants;
-        launch!(
-            self.gpu,
-            "fourier_answer",
-            grid,
-            constants,
-            t,
-            slopes,
-            &*g,
-            0.0f32,
-            v,
-            0.0f32,
-            answer,
-            states
-        )
+        launch!(self.gpu, "fourier_answer", grid, constants, t, slopes, 0.0f32, v, 0.0f32, g, states)
     }
 }
 
@@ -239,11 +222,8 @@ fn combination(map: &Map, inner: f64, outer: f64) -> (f32, f32) {
 /// What to work on: all samples, or those that are flagged.
 type Flags<'a> = Option<&'a Memory<u32>>;
 
-/// The least tolerance at which samples may send changes: rounding to `f16` would show below.
-const LEAST_TOLERANCE: f64 = 1e-6;
-
 impl Iteration<'_> {
-    fn plane(&self) -> Plane {
+    pub fn plane(&self) -> Plane {
         let shape = &self.resolvent.shape;
         Plane {
             batch: self.batch as u32,
@@ -255,15 +235,46 @@ impl Iteration<'_> {
         }
     }
 
-    fn reserve(&self, waves: &mut Waves, states: [&mut Memory<f32>; 3]) -> Result<()> {
-        let shape = &self.resolvent.shape;
-        for state in states {
-            state.reserve(self.batch * self.operators.len())?;
+    /// Complex numbers in the spectra of all samples.
+    fn spectrum_len(&self) -> usize {
+        self.batch * self.resolvent.shape.frequencies() * self.resolvent.shape.padded()
+    }
+
+    /// Whether products take the places of what they are products of.
+    fn multiplies_in_place(&self) -> bool {
+        self.resolvent.shape.padded() <= IN_PLACE
+    }
+
+    /// `constant <- C (a x + b) + c x + d`, and `g` too, if the iteration starts there. `u` is scratch memory. Room for the solve.
+    fn begin(
+        &self,
+        waves: &mut Waves,
+        x: &Memory<f32>,
+        parts: [(f32, f32); 2],
+        constant: &mut Memory<f32>,
+        starts_there: bool,
+        [g, u]: [&mut Memory<f32>; 2],
+    ) -> Result<()> {
+        let states = self.batch * self.operators.len();
+        constant.reserve(states)?;
+        let planes = self.planes();
+        let count = if planes.is_some() && self.multiplies_in_place() { 1 } else { 2 };
+        for spectrum in &mut waves.spectra[..count] {
+            spectrum.reserve(self.spectrum_len())?;
         }
-        for spectrum in &mut waves.spectra {
-            spectrum.reserve(self.batch * shape.frequencies() * shape.padded())?;
+        if let Some((planes, _)) = planes {
+            let second = starts_there.then_some(g);
+            return self.image_of_planes(planes, waves, x, parts, constant, second);
         }
-        waves.parts.reserve(self.batch * self.row_blocks().1.max(self.blocks()))
+        u.reserve(states)?;
+        waves.parts.reserve(self.batch * self.blocks())?;
+        let (grid, [(a, b), (c, d)]) = (Grid::entries(states), parts);
+        launch!(self.gpu, "fourier_affine", grid, a, x, b, false, &mut *u, states)?;
+        self.rows(u, waves, None)?;
+        self.apply(waves, None)?;
+        self.rows_back(waves, constant, None)?;
+        launch!(self.gpu, "fourier_affine", grid, c, x, d, true, &mut *constant, states)?;
+        if starts_there { g.copy_from(constant, states) } else { Ok(()) }
     }
 
     /// Rows that a block of a kernel for rows has, and how many blocks a sample has then.
@@ -310,16 +321,15 @@ impl Iteration<'_> {
     }
 
     /// Row spectra to spectra, or back.
-    fn columns(&self, waves: &mut Waves, back: bool, changes: bool, active: Flags) -> Result<()> {
+    fn columns(&self, waves: &mut Waves, back: bool, active: Flags) -> Result<()> {
         let (plane, shape) = (self.plane(), &self.resolvent.shape);
+        let [from, to] = &mut waves.spectra;
         if let Some(names) = self.lines(shape.height, false) {
             let grid = Grid::entries(self.batch * shape.half() * shape.padded());
-            let ([from, to], flows) = (waves.waters(), changes.then_some(&waves.flows));
-            let arguments = [(&plane).into(), (&from).into(), (&to).into(), flows.into(), active.into()];
+            let arguments = [(&plane).into(), (&*from).into(), (&*to).into(), active.into()];
             self.gpu.launch(names[2 + usize::from(back)], grid, &arguments)?;
         } else {
             let turns = &self.resolvent.turns[0];
-            let [from, to] = &mut waves.spectra;
             let grid = Grid::entries(from.len());
             launch!(self.gpu, "fourier_columns_any", grid, &plane, turns, back, &*from, to, active)?;
         }
@@ -327,8 +337,8 @@ impl Iteration<'_> {
         Ok(())
     }
 
-    /// The spectra at each frequency times its matrix.
-    fn product(&self, waves: &mut Waves, changes: bool, active: Flags) -> Result<()> {
+    /// The spectra at each frequency times its matrix; `changes`: samples may have sent changes only.
+    pub fn product(&self, waves: &mut Waves, changes: bool, active: Flags) -> Result<()> {
         let (plane, shape) = (self.plane(), &self.resolvent.shape);
         let matrices = if self.slopes.is_some() { &self.resolvent.adjoint } else { &self.resolvent.forward };
         let (outputs, name) = PRODUCTS
@@ -340,7 +350,9 @@ impl Iteration<'_> {
             self.batch.div_ceil(PRODUCT_SAMPLES) as u32,
             shape.padded().div_ceil(*outputs) as u32,
         );
-        let ([from, to], flows) = (waves.waters(), changes.then_some(&waves.flows));
+        let ([from, next], flows) = (waves.waters(), changes.then_some(&waves.flows));
+        let in_place = self.multiplies_in_place();
+        let to = if in_place { from } else { next };
         let tiles = self.tiles().filter(|_| changes);
         let arguments: [Argument; 7] = [
             (&plane).into(),
@@ -352,35 +364,31 @@ impl Iteration<'_> {
             active.into(),
         ];
         self.gpu.launch(name, grid, &arguments)?;
-        if let Some((name, tiles)) = tiles {
+        if let Some((blocks, name, tiles)) = tiles {
+            let grid = Grid(grid.0, grid.1, blocks);
             let arguments =
                 [(&plane).into(), tiles.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
             self.gpu.launch(name, grid, &arguments)?;
         }
-        waves.swap();
+        if !in_place {
+            waves.swap();
+        }
         Ok(())
     }
 
-    /// The matrices for tensor cores, and the kernel, if there are any.
-    fn tiles(&self) -> Option<(&'static str, &Memory<u32>)> {
+    /// The matrices for tensor cores, the kernel, and how many of its blocks share the outputs, if there are such.
+    fn tiles(&self) -> Option<(u32, &'static str, &Memory<u32>)> {
         let Resolvent { forward_tiles, adjoint_tiles, shape, .. } = self.resolvent;
         let tiles = if self.slopes.is_some() { adjoint_tiles } else { forward_tiles };
-        let (_, name) = CHANGES.iter().find(|(outputs, _)| *outputs == shape.padded())?;
-        (tiles.len() > 0).then_some((*name, tiles))
+        let (_, blocks, name) = CHANGES.iter().find(|(channels, ..)| *channels == shape.padded())?;
+        (tiles.len() > 0).then_some((*blocks, *name, tiles))
     }
 
-    /// Row spectra to those of the image under `C`; `changes`: samples may have sent changes only.
-    fn apply(&self, waves: &mut Waves, changes: bool, active: Flags) -> Result<()> {
-        self.columns(waves, false, changes, active)?;
-        self.product(waves, changes, active)?;
-        self.columns(waves, true, changes, active)
-    }
-
-    /// `to <- C from`, for all samples.
-    fn image(&self, waves: &mut Waves, from: &Memory<f32>, to: &mut Memory<f32>) -> Result<()> {
-        self.rows(from, waves, None)?;
-        self.apply(waves, false, None)?;
-        self.rows_back(waves, to, None)
+    /// Row spectra to those of the image under `C`.
+    fn apply(&self, waves: &mut Waves, active: Flags) -> Result<()> {
+        self.columns(waves, false, active)?;
+        self.product(waves, false, active)?;
+        self.columns(waves, true, active)
     }
 
     /// Iterates from `g` until every sample has ended; `u` is scratch memory.
@@ -393,74 +401,39 @@ impl Iteration<'_> {
         k: &Memory<f32>,
         [g, u]: [&mut Memory<f32>; 2],
     ) -> Result<()> {
+        if let Some(planes) = self.planes() {
+            return self.run_planes(planes, problem, samples, reports, waves, k, g);
+        }
         let (rule, table) = problem.begin(samples, reports)?;
         let (gpu, batch, constants) = (self.gpu, self.batch, &self.operators.constants);
-        let states = batch * self.operators.len();
-        let by = self.reflection();
-        launch!(
-            gpu,
-            "fourier_reflect",
-            Grid::entries(states),
-            constants,
-            &by,
-            self.slopes,
-            &*g,
-            &mut *u,
-            states
-        )?;
+        let (states, blocks, by) = (batch * self.operators.len(), self.blocks(), self.reflection());
+        let (grid, slopes) = (Grid::entries(states), self.slopes);
+        launch!(gpu, "fourier_reflect", grid, constants, &by, slopes, &*g, &mut *u, states)?;
         self.rows(u, waves, None)?;
         let together = problem.stopping.extent == Extent::WholeBatch;
-        let whole = self.whole_step();
-        let blocks = if whole.is_some() { self.row_blocks().1 } else { self.blocks() };
-        let changes = whole.is_some() && self.sends_changes(problem.stopping);
-        if changes {
-            self.begin_changes(waves)?;
-        }
         for iteration in 1..=rule.max_iterations {
             let active = &samples.active;
-            self.apply(waves, changes, Some(active))?;
-            if let Some(name) = whole {
-                let (plane, rows) = (self.plane(), self.row_blocks().0 as u32);
-                let ([rows_of, _], flows) = (waves.waters(), changes.then_some(&waves.flows));
-                let arguments: [Argument; 12] = [
-                    (&plane).into(),
-                    rows.into(),
-                    constants.into(),
-                    (&by).into(),
-                    rule.measure.into(),
-                    (&rows_of).into(),
-                    k.into(),
-                    self.slopes.into(),
-                    (&mut *g).into(),
-                    (&waves.parts).into(),
-                    flows.into(),
-                    active.into(),
-                ];
-                gpu.launch(name, Grid::blocks(batch * blocks), &arguments)?;
-            } else {
-                self.rows_back(waves, u, Some(active))?;
-                let (parts, measure) = (&mut waves.parts, rule.measure);
-                launch!(
-                    gpu,
-                    "fourier_advance",
-                    Grid::blocks(batch * blocks),
-                    constants,
-                    &by,
-                    measure,
-                    blocks as u32,
-                    &mut *u,
-                    k,
-                    self.slopes,
-                    &mut *g,
-                    parts,
-                    active
-                )?;
-                self.rows(u, waves, Some(active))?;
-            }
+            self.apply(waves, Some(active))?;
+            self.rows_back(waves, u, Some(active))?;
+            let (parts, measure) = (&mut waves.parts, rule.measure);
+            launch!(
+                gpu,
+                "fourier_advance",
+                Grid::blocks(batch * blocks),
+                constants,
+                &by,
+                measure,
+                blocks as u32,
+                &mut *u,
+                k,
+                slopes,
+                &mut *g,
+                parts,
+                active
+            )?;
+            self.rows(u, waves, Some(active))?;
             let (grid, count, n) = (Grid::threads(batch), blocks as u32, batch as u32);
-            let (parts, flows) = (&waves.parts, changes.then_some(&waves.flows));
-            let len = self.operators.len();
-            launch!(gpu, "conclude_waves", grid, &rule, iteration, &table, parts, count, n, flows, len)?;
+            launch!(gpu, "conclude_waves", grid, &rule, iteration, &table, &waves.parts, count, n)?;
             if together {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, n)?;
             }
@@ -471,25 +444,8 @@ impl Iteration<'_> {
         Ok(())
     }
 
-    /// Whether most iterations send only changes: where every sample ends by itself on its relative residual.
-    fn sends_changes(&self, stopping: &Stopping) -> bool {
-        stopping.extent == Extent::PerSample
-            && stopping.measure == Measure::Relative
-            && stopping.tolerance >= LEAST_TOLERANCE
-            && self.lines(self.resolvent.shape.height, false).is_some()
-    }
-
-    /// The first iterations send everything.
-    fn begin_changes(&self, waves: &mut Waves) -> Result<()> {
-        let len = waves.spectra[0].len();
-        waves.changes.iter_mut().try_for_each(|changes| changes.reserve(len))?;
-        waves.flows.reserve(self.batch)?;
-        let (grid, batch) = (Grid::threads(self.batch), self.batch as u32);
-        launch!(self.gpu, "begin_flows", grid, &mut waves.flows, batch)
-    }
-
     /// What the proximal step is made of.
-    fn reflection(&self) -> Reflection {
+    pub fn reflection(&self) -> Reflection {
         let t = self.step;
         let factor = match self.operators.map.activation {
             Activation::LeakyRelu { slope } if slope != 0.0 => slope / (t + (1.0 - t) * slope),
@@ -497,19 +453,5 @@ impl Iteration<'_> {
             _ => 0.0,
         };
         Reflection { t: t as f32, factor: factor as f32 }
-    }
-
-    /// The kernel that does all that is done to rows, if there is one.
-    fn whole_step(&self) -> Option<&'static str> {
-        let kind = match self.operators.map.activation {
-            _ if self.slopes.is_some() => 0,
-            Activation::Relu | Activation::LeakyRelu { .. } | Activation::Identity => 1,
-            Activation::Tanh if self.step == 1.0 => 2,
-            _ => return None,
-        };
-        let shape = &self.resolvent.shape;
-        let (_, names) =
-            STEPS.iter().find(|(width, _)| *width == shape.width && shape.units.is_multiple_of(2))?;
-        Some(names[kind])
     }
 }

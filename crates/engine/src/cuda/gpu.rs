@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys;
+use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 
-use super::kernel::{Argument, Kernel, MODULES, Module, Target, entries};
+use super::kernel::{Argument, Kernel, Module, entries, module_named, module_with};
 use super::times::Times;
 use crate::{EngineError, Result};
 
@@ -31,8 +31,10 @@ pub(super) struct Gpu {
     stream: sys::CUstream,
     /// Where the stream is when [`Gpu::rest`] waits for it.
     mark: sys::CUevent,
-    /// By name. Those of `Target::Hopper` come when they are wanted.
+    /// Those of the files that are loaded, by name.
     kernels: RwLock<HashMap<&'static str, Kernel>>,
+    /// Held while a file of kernels is loaded: whoever comes second finds it there.
+    loading: Mutex<()>,
     name: String,
     capability: i32,
     memory: u64,
@@ -125,7 +127,7 @@ pub(super) fn names() -> Result<Vec<String>> {
 }
 
 impl Gpu {
-    /// GPU number `ordinal`, with its kernels loaded.
+    /// GPU number `ordinal`. A file of kernels is loaded with the first launch of one of them: the driver takes seconds to translate it.
     pub fn open(ordinal: usize) -> Result<Self> {
         start()?;
         let count = said("counting GPUs", result::device::get_count())?;
@@ -140,9 +142,9 @@ impl Gpu {
             // SAFETY: the device was just handed out by the driver.
             said("a GPU's attributes", unsafe { result::device::get_attribute(device, which) })
         };
-        use sys::CUdevice_attribute as Attribute;
-        let capability = 10 * attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
-            + attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        use sys::CUdevice_attribute as Detail;
+        let capability = 10 * attribute(Detail::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+            + attribute(Detail::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         if capability < CAPABILITY {
             return Err(EngineError::DeviceFailed(format!(
                 "{name} has compute capability {}.{}, the kernels need {}.{} (Ampere or newer): use --device cpu",
@@ -162,13 +164,9 @@ impl Gpu {
         // SAFETY: as for the attributes.
         let memory = said("a GPU's memory", unsafe { result::device::total_mem(device) })? as u64;
         let sync = std::env::var("SUBDEQ_CUDA_SYNC").is_ok_and(|value| value != "0");
-        let mut kernels = HashMap::new();
-        for module in MODULES.iter().filter(|module| module.target == Target::Every) {
-            kernels.extend(load_module(module)?);
-        }
-        let kernels = RwLock::new(kernels);
+        let (kernels, loading) = (RwLock::default(), Mutex::default());
         let times = Times::wanted();
-        Ok(Self { device, context, stream, mark, kernels, name, capability, memory, sync, times })
+        Ok(Self { device, context, stream, mark, kernels, loading, name, capability, memory, sync, times })
     }
 
     /// Its compute capability, times 10.
@@ -181,37 +179,43 @@ impl Gpu {
         self.capability == HOPPER
     }
 
-    /// Loads a module that is not there from the beginning, if it has not been. Its kernels may be launched with such blocks, in
-    /// clusters of so many.
+    /// A kernel, whose file is loaded if it has not been.
+    fn kernel(&self, name: &'static str) -> Result<Kernel> {
+        let found = || self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+        if let Some(kernel) = found() {
+            return Ok(kernel);
+        }
+        let missing = || EngineError::DeviceFailed(format!("there is no kernel `{name}`: rebuild the PTX"));
+        self.load_once(module_with(name).ok_or_else(missing)?, |_, _| Ok(()))?;
+        found().ok_or_else(missing)
+    }
+
+    /// Loads a file of kernels that are launched with such blocks, in clusters of so many.
     pub fn load(&self, name: &str, block: Block, cluster: u32) -> Result<()> {
-        let module = MODULES
-            .iter()
-            .find(|module| module.name == name)
+        let module = module_named(name)
             .ok_or_else(|| EngineError::DeviceFailed(format!("there is no `{name}.ptx`: rebuild the PTX")))?;
-        let is_there = |kernels: &HashMap<&'static str, Kernel>| {
-            entries(module.ptx).next().is_none_or(|(kernel, _)| kernels.contains_key(kernel))
-        };
-        if is_there(&self.kernels.read().unwrap_or_else(PoisonError::into_inner)) {
+        self.load_once(module, |kernel, name| {
+            allow_shared(kernel, name, block.shared)?;
+            if cluster > PORTABLE_CLUSTER {
+                let large = Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+                set_attribute(kernel, name, large, 1)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Loads a file of kernels and prepares each of them, if that has not been done.
+    fn load_once(&self, module: &Module, prepare: impl Fn(&Kernel, &str) -> Result<()>) -> Result<()> {
+        let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = entries(module.ptx).next().map(|(kernel, _)| kernel);
+        let is_there = |name| self.kernels.read().unwrap_or_else(PoisonError::into_inner).contains_key(name);
+        if first.is_none_or(is_there) {
             return Ok(());
         }
         self.bind()?;
         let loaded = load_module(module)?;
-        use sys::CUfunction_attribute as Attribute;
-        let mut wanted = vec![
-            (Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, block.shared as i32),
-            // As much of the first cache as there is, so that as many blocks fit as can.
-            (Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100),
-        ];
-        if cluster > PORTABLE_CLUSTER {
-            wanted.push((Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
-        }
         for (name, kernel) in &loaded {
-            for &(attribute, value) in &wanted {
-                // SAFETY: the function was just loaded.
-                let set =
-                    unsafe { result::function::set_function_attribute(kernel.function(), attribute, value) };
-                set.map_err(|error| failed(&format!("{block:?} for `{name}`"), &error))?;
-            }
+            prepare(kernel, name)?;
         }
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).extend(loaded);
         Ok(())
@@ -219,8 +223,7 @@ impl Gpu {
 
     /// How many clusters of a kernel can be at work at once; 0 if it cannot run at all.
     pub fn active_clusters(&self, name: &'static str, block: Block, cluster: u32) -> Result<i32> {
-        let kernels = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
-        let kernel = find(&kernels, name)?;
+        let kernel = self.kernel(name)?;
         self.bind()?;
         // SAFETY: a union of plain numbers, all of whose bits may be zero.
         let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
@@ -311,10 +314,12 @@ impl Gpu {
         block: Block,
         arguments: &[Argument],
     ) -> Result<()> {
-        let kernels = self.kernels.read().unwrap_or_else(PoisonError::into_inner);
-        let kernel = find(&kernels, name)?;
+        let kernel = self.kernel(name)?;
         kernel.check(name, arguments)?;
         self.bind()?;
+        if block.shared > kernel.allowed() {
+            allow_shared(&kernel, name, block.shared)?;
+        }
         let mut pointers: Vec<*mut c_void> = arguments.iter().map(Argument::pointer).collect();
         let (grid, threads) = ((grid.0, grid.1, grid.2), (block.threads, 1, 1));
         // SAFETY: the arguments are of the kinds that the kernel takes and outlive the call, which copies them. What the kernel
@@ -366,10 +371,20 @@ fn keep_freed_memory(device: sys::CUdevice) -> Result<()> {
     said("the GPU's memory", kept)
 }
 
-fn find<'a>(kernels: &'a HashMap<&'static str, Kernel>, name: &str) -> Result<&'a Kernel> {
-    kernels
-        .get(name)
-        .ok_or_else(|| EngineError::DeviceFailed(format!("there is no kernel `{name}`: rebuild the PTX")))
+/// Lets launches give a kernel's blocks so many bytes of shared memory, and as much of the first cache as there is, so that as many
+/// blocks fit as can.
+fn allow_shared(kernel: &Kernel, name: &str, bytes: u32) -> Result<()> {
+    let most = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    set_attribute(kernel, name, most, bytes as i32)?;
+    set_attribute(kernel, name, Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100)?;
+    kernel.allow(bytes);
+    Ok(())
+}
+
+fn set_attribute(kernel: &Kernel, name: &str, attribute: Attribute, value: i32) -> Result<()> {
+    // SAFETY: a kernel's function is loaded.
+    let set = unsafe { result::function::set_function_attribute(kernel.function(), attribute, value) };
+    set.map_err(|error| failed(&format!("{attribute:?} {value} of kernel `{name}`"), &error))
 }
 
 /// Loads a file of kernels.

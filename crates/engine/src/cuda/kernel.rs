@@ -1,7 +1,10 @@
 //! Kernels: the PTX that is compiled ahead, what its kernels take, and arguments for them.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use cudarc::driver::sys;
 
@@ -12,6 +15,7 @@ use crate::{EngineError, Result};
 pub(super) struct Module {
     pub name: &'static str,
     pub ptx: &'static str,
+    #[cfg(test)]
     pub target: Target,
     /// What it is compiled from.
     #[cfg(test)]
@@ -19,12 +23,12 @@ pub(super) struct Module {
 }
 
 /// The GPUs that a file of kernels is compiled for.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// All that the engine runs on; loaded at once.
+    /// All that the engine runs on.
     Every,
-    /// Compute capability 9.0 and no other, for instructions that come with no promise for later ones; loaded when it is wanted
-    /// (`Gpu::load`), because the driver takes seconds to translate it.
+    /// Compute capability 9.0 and no other, for instructions that come with no promise for later ones.
     Hopper,
 }
 
@@ -34,6 +38,7 @@ macro_rules! modules {
         pub(super) const MODULES: &[Module] = &[$($(Module {
             name: $name,
             ptx: include_str!(concat!("kernels/", $name, ".ptx")),
+            #[cfg(test)]
             target: Target::$target,
             #[cfg(test)]
             source: include_str!(concat!("kernels/", $name, ".cu")),
@@ -59,6 +64,10 @@ modules! {
     "splitting",
     "resolvent",
     "fourier",
+    "fourier_8",
+    "fourier_16",
+    "fourier_28",
+    "fourier_32",
     "ode",
     "onchip_dense";
     Hopper:
@@ -68,11 +77,31 @@ modules! {
     "onchip_c64";
 }
 
+/// The file of kernels of this name.
+pub(super) fn module_named(name: &str) -> Option<&'static Module> {
+    MODULES.iter().find(|module| module.name == name)
+}
+
+/// The file that has a kernel of this name.
+pub(super) fn module_with(kernel: &str) -> Option<&'static Module> {
+    static FILES: LazyLock<HashMap<&str, &Module>> = LazyLock::new(|| {
+        let kernels = |module: &'static Module| entries(module.ptx).map(move |(kernel, _)| (kernel, module));
+        MODULES.iter().flat_map(kernels).collect()
+    });
+    FILES.get(kernel).copied()
+}
+
 /// A kernel that is loaded.
+#[derive(Clone)]
 pub(super) struct Kernel {
     function: sys::CUfunction,
-    parameters: Vec<Parameter>,
+    parameters: Arc<[Parameter]>,
+    /// What [`Kernel::allowed`] tells; one number for all copies.
+    shared: Arc<AtomicU32>,
 }
+
+/// Bytes of shared memory that every launch may give a block.
+const SHARED: u32 = 48 << 10;
 
 /// What a kernel takes, as its PTX declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,11 +114,21 @@ pub(super) enum Parameter {
 
 impl Kernel {
     pub fn new(function: sys::CUfunction, parameters: Vec<Parameter>) -> Self {
-        Self { function, parameters }
+        Self { function, parameters: parameters.into(), shared: Arc::new(SHARED.into()) }
     }
 
     pub fn function(&self) -> sys::CUfunction {
         self.function
+    }
+
+    /// The most bytes of shared memory that a launch may give a block.
+    pub fn allowed(&self) -> u32 {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the driver allows so many.
+    pub fn allow(&self, shared: u32) {
+        self.shared.fetch_max(shared, Ordering::Relaxed);
     }
 
     /// Refuses arguments of other kinds: the driver could not tell and would read beyond them.
@@ -261,6 +300,9 @@ mod tests {
 
     const HOPPER_HEADERS: &str = concat!(include_str!("kernels/dev.cuh"), include_str!("kernels/onchip.cuh"));
 
+    /// What only the files named after it include.
+    const FOURIER_HEADER: &str = include_str!("kernels/fourier.cuh");
+
     /// FNV-1a, as `kernels/build.sh` computes it.
     fn hash(text: &str) -> u64 {
         text.bytes()
@@ -274,10 +316,21 @@ mod tests {
                 Target::Every => HEADERS,
                 Target::Hopper => HOPPER_HEADERS,
             };
-            let expected = format!("// source {:016x}", hash(&format!("{headers}{source}")));
+            let own = if name.starts_with("fourier") { FOURIER_HEADER } else { "" };
+            let expected = format!("// source {:016x}", hash(&format!("{headers}{own}{source}")));
             let first = ptx.lines().next().unwrap_or_default();
             assert_eq!(first, expected, "{name}.ptx is not that of {name}.cu: run kernels/build.sh");
         }
+    }
+
+    #[test]
+    fn every_kernel_is_found_in_its_file() {
+        for module in MODULES {
+            for (kernel, _) in entries(module.ptx) {
+                assert_eq!(module_with(kernel).map(|found| found.name), Some(module.name), "{kernel}");
+            }
+        }
+        assert!(module_with("no such kernel").is_none() && module_named("no such file").is_none());
     }
 
     #[test]
@@ -288,7 +341,7 @@ mod tests {
         assert_eq!(kernels.len(), declared);
         let address = Parameter::Number { bits: 64, float: false };
         assert_eq!(kernels["fill"], [address, address, Parameter::Number { bits: 32, float: true }]);
-        assert_eq!(kernels["adam"][..2], [Parameter::Struct(32), Parameter::Struct(704)]);
+        assert_eq!(kernels["adam"][..2], [Parameter::Struct(36), Parameter::Struct(704)]);
         assert_eq!(kernels["onchip_solve_c48"], [Parameter::Struct(88)]);
     }
 }

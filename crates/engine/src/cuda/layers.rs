@@ -83,9 +83,10 @@ struct AdamConstants {
     rest2: f32,
     epsilon: f32,
     l2: f32,
+    kept: f32,
 }
 
-// SAFETY: `repr(C)`, eight fields of four bytes, as in `layers.cu`.
+// SAFETY: `repr(C)`, nine fields of four bytes, as in `layers.cu`.
 unsafe impl Passed for AdamConstants {}
 
 impl AdamConstants {
@@ -100,6 +101,7 @@ impl AdamConstants {
             rest2: (1.0 - adam.beta2) as f32,
             epsilon: adam.epsilon as f32,
             l2: adam.l2 as f32,
+            kept: adam.kept() as f32,
         }
     }
 }
@@ -140,6 +142,7 @@ fn convolution_of(shape: ConvShape) -> Result<Convolution> {
         outputs: shape.outputs,
         planes_in: 1,
         planes_out: 1,
+        normalised: false,
     })
 }
 
@@ -460,6 +463,7 @@ impl Layers for Cuda {
         &self,
         batch: usize,
         classes: usize,
+        smoothing: f64,
         logits: &Memory<f32>,
         labels: &CudaIntegers,
         gradient: &mut Memory<f32>,
@@ -482,6 +486,7 @@ impl Layers for Cuda {
             &labels.memory,
             batch as u32,
             classes as u32,
+            smoothing,
             gradient,
             scored,
             arrived,

@@ -24,6 +24,7 @@ mod memory;
 mod onchip;
 mod parametrise;
 mod plan;
+mod planes;
 mod product;
 mod resolvent;
 mod scratch;

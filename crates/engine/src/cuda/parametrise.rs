@@ -19,6 +19,8 @@ pub struct CudaWeights {
     shifted: Option<Shifted>,
     /// The gradient for `B` with what comes through the tied shift.
     pulled: Option<Memory<f32>>,
+    /// `B = b A` of tied monotone weights, or the gradient for it.
+    skew: Option<Memory<f32>>,
 }
 
 impl CudaWeights {
@@ -53,6 +55,12 @@ impl Parametrise for Cuda {
         };
         let tied = map.equation().tie() != 0.0;
         let zeros = |len: usize| Memory::zeros(&self.gpu, len);
+        let skew = match parametrisation {
+            Parametrisation::MonotoneTied { .. } => {
+                Some(zeros(crate::free_parameters(parametrisation, map)[0].1)?)
+            }
+            _ => None,
+        };
         Ok(CudaWeights {
             map: *map,
             parametrisation,
@@ -60,6 +68,7 @@ impl Parametrise for Cuda {
             shifted,
             tied: tied.then(|| zeros(map.operator().units())).transpose()?,
             pulled: tied.then(|| zeros(map.weight_len(1))).transpose()?,
+            skew,
         })
     }
 
@@ -84,9 +93,20 @@ impl Parametrise for Cuda {
                 let len = p.len();
                 launch!(gpu, "make_split", Grid::entries(len), free[1], p, n, len)?;
             }
-            (Parametrisation::MonotoneProduct { margin }, [w, ..]) => {
+            (
+                Parametrisation::MonotoneProduct { margin } | Parametrisation::MonotoneTied { margin },
+                [w, ..],
+            ) => {
                 let identity = (1.0 - margin) as f32;
-                launch!(gpu, "make_product", grid, v, free[1], units as u32, side as u32, identity, w)?;
+                let b = match &mut weights.skew {
+                    Some(skew) => {
+                        let len = skew.len();
+                        launch!(gpu, "make_skew", Grid::entries(len), v, free[1], &mut *skew, len)?;
+                        &*skew
+                    }
+                    None => free[1],
+                };
+                launch!(gpu, "make_product", grid, v, b, units as u32, side as u32, identity, w)?;
             }
             (Parametrisation::Free, [w, ..]) => w.copy_from(v, len)?,
             (other, _) => return Err(not_yet(&format!("the parametrisation {other:?} of this map"))),
@@ -156,6 +176,15 @@ impl Parametrise for Cuda {
                 let (units, side, grid) =
                     (units as u32, side as u32, Grid::entries(units * units * side * side));
                 launch!(gpu, "pull_product", grid, v, *g, units, side, &mut **ga, &mut **gb)
+            }
+            (Parametrisation::MonotoneTied { .. }, [g, ..], [ga, gb]) => {
+                weights.skew.as_mut().map_or(Ok(()), |skew| {
+                    let (units, side, len) = (units as u32, side as u32, skew.len());
+                    let grid = Grid::entries(len);
+                    launch!(gpu, "pull_product", grid, v, *g, units, side, &mut **ga, &mut *skew)?;
+                    launch!(gpu, "pull_skew", grid, free[1], &*skew, &mut **ga, len)?;
+                    launch!(gpu, "sum_skew", Grid::blocks(1), v, &*skew, &mut **gb, len)
+                })
             }
             (other, ..) => Err(not_yet(&format!("the parametrisation {other:?} of this map"))),
         }

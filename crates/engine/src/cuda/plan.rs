@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::convolution::{Convolution, LARGEST_SIDE};
+use super::convolution::{Convolution, LARGEST_SIDE, Norm};
 use super::fourier::Waves;
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
@@ -292,6 +292,7 @@ impl Operators {
             outputs: channels,
             planes_in,
             planes_out,
+            normalised: self.map.norm == Some(PNorm::Inf) && !self.has_gains(),
         })
     }
 
@@ -424,7 +425,7 @@ impl Operators {
         {
             let (map, packed) = (&self.constants, &self.packed);
             convolution.apply(&self.gpu, map, z, packed, y, out, distances, active)?;
-            return self.normalise(batch, out, None, active);
+            return if convolution.normalises() { Ok(()) } else { self.normalise(batch, out, None, active) };
         }
         self.forward(batch, z, u, active)?;
         let mut rows: &Memory<f32> = u;
@@ -566,8 +567,7 @@ impl Operators {
         }
     }
 
-    /// `q <- D N' (g + v)`, `N` the normalisation, `D` the slopes. Where `g` has to be whole, `g + v` is left in it, pulled back
-    /// through the normalisation.
+    /// `q <- D N' (g + v)`, `N` the normalisation, `D` the slopes. What is left in `g` is of no use.
     #[allow(clippy::too_many_arguments)] // a gradient on its way, the derivative, and whom it is for
     pub fn q_of(
         &self,
@@ -586,6 +586,28 @@ impl Operators {
         {
             let len = batch * len;
             launch!(self.gpu, "add_states", Grid::entries(len), &*g, v, &*g, len)?;
+        }
+        if let (Some(_), Operator::Conv { channels, height, width, .. }, false) =
+            (self.map.norm, self.map.operator, self.has_gains())
+        {
+            let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
+            let (count, row, height) = (batch as u32, (channels * width) as u32, height as u32);
+            let (grid, planes) = (Grid::threads(batch * channels * width), self.planes() as u32);
+            let (norm, g) = (Norm::new(normalised, gradient, inverse), &*g);
+            return launch!(
+                self.gpu,
+                "pull_columns_to_slopes",
+                grid,
+                count,
+                row,
+                height,
+                planes,
+                &norm,
+                g,
+                slopes,
+                q,
+                active
+            );
         }
         self.through_norm(batch, linearisation, g, active)?;
         self.slope_product(batch, g, v, gained, &linearisation.slopes, q, active)
@@ -641,10 +663,20 @@ impl Operators {
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
         if let Some(convolution) = self.convolution(batch, self.planes(), 1)
-            && self.measured_parts().is_some()
+            && !self.has_gains()
         {
-            let (packed, slopes) = (&self.packed_transposed, &linearisation.slopes);
-            return convolution.pull(&self.gpu, q, packed, v, Some(slopes), image, distances, active);
+            let (gpu, packed, slopes) = (&self.gpu, &self.packed_transposed, &linearisation.slopes);
+            if self.map.norm.is_none() {
+                return convolution.pull(gpu, q, packed, v, Some(slopes), image, distances, active);
+            }
+            g.reserve(batch * self.len())?;
+            if convolution.normalises() {
+                let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
+                let norm = Norm::new(normalised, gradient, inverse);
+                return convolution.pull_through(gpu, q, packed, v, g, norm, slopes, image, active);
+            }
+            convolution.pull(gpu, q, packed, v, None, g, None, active)?;
+            return self.q_of(batch, linearisation, g, None, gained, image, active);
         }
         self.transposed(batch, q, g, active)?;
         self.q_of(batch, linearisation, g, Some(v), gained, image, active)

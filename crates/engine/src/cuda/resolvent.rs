@@ -24,7 +24,7 @@ const TILED: [(usize, &str); 5] = [
 
 /// Channels of a tile, and the most channels that there are kernels with tiles for.
 const TILE: usize = 16;
-const MOST_TILED: usize = 64;
+const MOST_TILED: usize = 128;
 
 /// A map as a circular convolution: dense ones are of images of one pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

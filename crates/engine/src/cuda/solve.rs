@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::equilibria::ReportRow;
-use super::gpu::{Gpu, Grid, Memory};
-use super::kernel::{Passed, launch};
+use super::gpu::{Block, Gpu, Grid, Memory};
+use super::kernel::{Argument, Passed, launch};
 use crate::{Extent, Measure, Result, Stopping};
 
 /// Iterations between two looks: each look waits for the GPU, each iteration too many is wasted.
@@ -13,6 +13,12 @@ pub(super) const LOOK: u32 = 8;
 const PART: usize = 4096;
 /// The largest window of Anderson's method, as in `kernels/anderson.cu`.
 pub(super) const MOST: usize = 8;
+/// Anderson's memory is kept in `f16` for states longer than this, where reading it is what takes time, and for ridges from this one
+/// on: they change the weights more than rounding does.
+const NARROW_LEN: usize = 8192;
+const NARROW_RIDGE: f64 = 1e-6;
+/// Longer states have a multiprocessor for themselves.
+const WIDE_LEN: usize = 16384;
 
 /// How the next argument is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,13 +83,11 @@ struct Anderson {
     residuals: u64,
     gram: u64,
     histories: u64,
-    judgements: u64,
-    signs: u64,
     ridge: f64,
     mixing: f64,
     len: u64,
     window: u32,
-    unused: u32,
+    eights: u32,
 }
 
 /// Broyden's memory, for the kernels.
@@ -112,11 +116,10 @@ unsafe impl Passed for Anderson {}
 // SAFETY: as above.
 unsafe impl Passed for Broyden {}
 
-/// `Progress`, `Distance`, `History`, `Judgement` and `Standing` of the kernels: the host never looks into them.
+/// `Progress`, `Distance`, `History` and `Standing` of the kernels: the host never looks into them.
 type Progress = [f64; 2];
 pub(super) type Distance = [f64; 4];
-type History = [f64; 15];
-type Judgement = [f64; 12];
+type History = [f64; 11];
 type Standing = [f64; 6];
 
 /// Where the samples of a batch stand.
@@ -156,14 +159,11 @@ fn all_ended(remaining: &Memory<u32>) -> Result<bool> {
 /// What the accelerated methods remember of every sample.
 #[derive(Debug)]
 pub(super) struct MethodMemory {
-    /// Anderson's past images and residuals, or the two sides of Broyden's updates.
+    /// Anderson's differences of images and residuals, which may be pairs of `f16`, or the two sides of Broyden's updates.
     pairs: [Memory<f32>; 2],
     /// Anderson's inner products of residuals.
     gram: Memory<f64>,
     histories: Memory<History>,
-    /// What its kernels note of the parts of long states.
-    judgements: Memory<Judgement>,
-    signs: Memory<u32>,
     /// Broyden's last argument, image and residual, and the changes of the current step.
     states: [Memory<f32>; 5],
     standings: Memory<Standing>,
@@ -175,8 +175,6 @@ impl MethodMemory {
             pairs: [Memory::empty(gpu), Memory::empty(gpu)],
             gram: Memory::empty(gpu),
             histories: Memory::empty(gpu),
-            judgements: Memory::empty(gpu),
-            signs: Memory::empty(gpu),
             states: [(); 5].map(|()| Memory::empty(gpu)),
             standings: Memory::empty(gpu),
         }
@@ -186,7 +184,8 @@ impl MethodMemory {
 /// A method with its memory, for the kernels.
 enum Choice {
     Picard,
-    Anderson(Anderson),
+    /// By the kernel that goes with how its memory is kept, and blocks of so many threads.
+    Anderson(Anderson, &'static str, u32),
     Broyden(Broyden),
 }
 
@@ -246,74 +245,92 @@ impl Problem<'_> {
         reports: &mut Memory<ReportRow>,
         mut step: impl FnMut(&Memory<f32>, &mut Memory<f32>, &Memory<u32>) -> Result<()>,
     ) -> Result<()> {
-        let Self { gpu, batch, len, stopping, .. } = *self;
+        let Self { gpu, batch, len, .. } = *self;
         iterates[1].reserve(batch * len)?;
-        let together = stopping.extent == Extent::WholeBatch;
         let (rule, table) = self.begin(samples, reports)?;
         let SampleMemory { active, remaining, part_distances, .. } = samples;
         let active = &*active;
         let blocks = Grid::blocks(batch);
         let choice = memory.begin(gpu, batch, len, self.method)?;
-        // Long states are shared out over several blocks.
-        let (shared, part) = (Grid(batch as u32, parts(len) as u32, 1), len.div_ceil(parts(len)));
         let [first, second] = iterates;
+        if let Choice::Anderson(memory, kernel, threads) = &choice {
+            // The start is the first argument. Images alternate, so that the one before is at hand: even ones are at their end.
+            let block = Block { threads: *threads, shared: 0 };
+            let argument = first;
+            let (mut image, mut before) = (&mut *second, &mut *ends);
+            for iteration in 1..=rule.max_iterations {
+                step(argument, image, active)?;
+                let arguments = [
+                    Argument::from(&rule),
+                    iteration.into(),
+                    (&table).into(),
+                    memory.into(),
+                    (&mut *argument).into(),
+                    (&mut *before).into(),
+                    (&mut *image).into(),
+                ];
+                gpu.launch_blocks(kernel, blocks, block, &arguments)?;
+                if self.all_concluded(&rule, iteration, &table, remaining)? {
+                    break;
+                }
+                std::mem::swap(&mut image, &mut before);
+            }
+            let even = Argument::from(&*ends);
+            return self.take_answers(reports, second, even, ends);
+        }
         let (mut argument, mut image) = (&mut *second, &mut *first);
         for iteration in 1..=rule.max_iterations {
             match &choice {
-                Choice::Picard => std::mem::swap(&mut argument, &mut image),
-                Choice::Anderson(memory) => {
-                    launch!(gpu, "propose", shared, memory, part, active, &*image, &mut *argument)?;
-                    if parts(len) > 1 {
-                        let to = &mut *argument;
-                        launch!(gpu, "settle_proposals", shared, memory, part, active, &*image, to)?;
-                    }
-                }
                 Choice::Broyden(memory) => {
                     launch!(gpu, "propose_broyden", blocks, memory, len, active, &*image, &mut *argument)?;
                 }
+                _ => std::mem::swap(&mut argument, &mut image),
             }
             step(argument, image, active)?;
             let (z, f) = (&*argument, &mut *image);
             match &choice {
-                Choice::Picard => self.conclude(&rule, iteration, &table, active, part_distances, z, f)?,
-                Choice::Anderson(memory) => {
-                    launch!(gpu, "judge", shared, &rule, iteration, &table, memory, part, z, f)?;
-                    if parts(len) > 1 {
-                        let (count, warps) = (parts(len) as u32, Grid::threads(32 * batch));
-                        launch!(
-                            gpu,
-                            "judge_parts",
-                            warps,
-                            &rule,
-                            iteration,
-                            &table,
-                            memory,
-                            batch as u32,
-                            count
-                        )?;
-                    }
-                }
                 Choice::Broyden(memory) => {
                     launch!(gpu, "judge_broyden", blocks, &rule, iteration, &table, memory, z, f, len)?;
                 }
+                _ => self.conclude(&rule, iteration, &table, active, part_distances, z, f)?,
             }
-            if together {
-                launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, batch as u32)?;
-            }
-            if iteration.is_multiple_of(LOOK) && all_ended(remaining)? {
+            if self.all_concluded(&rule, iteration, &table, remaining)? {
                 break;
             }
         }
-        let count = batch as u32;
         match &choice {
-            // Its images alternate between the two.
-            Choice::Picard => {
-                let (grid, reports) = (Grid::samples(batch, len), &*reports);
-                launch!(gpu, "take_answers", grid, count, reports, &*second, &*first, len, ends)
-            }
-            Choice::Anderson(memory) => launch!(gpu, "take_newest", shared, memory, part, &*first, ends),
             Choice::Broyden(_) => ends.copy_from(first, batch * len),
+            // Its images alternate between the two.
+            _ => self.take_answers(reports, second, (&*first).into(), ends),
         }
+    }
+
+    /// After an iteration: whether no sample is worked on any more, as far as it is looked.
+    fn all_concluded(
+        &self,
+        rule: &Rule,
+        iteration: u32,
+        table: &Samples,
+        remaining: &Memory<u32>,
+    ) -> Result<bool> {
+        if self.stopping.extent == Extent::WholeBatch {
+            let (one, count) = (Grid::blocks(1), self.batch as u32);
+            launch!(self.gpu, "conclude_together", one, rule, iteration, table, count)?;
+        }
+        Ok(iteration.is_multiple_of(LOOK) && all_ended(remaining)?)
+    }
+
+    /// The last images, where those of odd and of even iterations lie in two places.
+    fn take_answers(
+        &self,
+        reports: &Memory<ReportRow>,
+        odd: &Memory<f32>,
+        even: Argument,
+        ends: &mut Memory<f32>,
+    ) -> Result<()> {
+        let Self { gpu, batch, len, .. } = *self;
+        let (grid, count) = (Grid::samples(batch, len), batch as u32);
+        launch!(gpu, "take_answers", grid, count, reports, odd, even, len, ends)
     }
 
     /// Ends the samples whose images are near enough to their arguments.
@@ -357,30 +374,34 @@ fn parts(len: usize) -> usize {
 impl MethodMemory {
     /// Forgets earlier solves.
     fn begin(&mut self, gpu: &Gpu, batch: usize, len: usize, method: Method) -> Result<Choice> {
-        let Self { pairs, gram, histories, judgements, signs, states, standings } = self;
+        let Self { pairs, gram, histories, states, standings } = self;
         match method {
             Method::Picard => Ok(Choice::Picard),
             Method::Anderson { window, ridge, mixing } => {
-                pairs.iter_mut().try_for_each(|pair| pair.reserve(batch * window * len))?;
+                let narrow = len > NARROW_LEN && ridge >= NARROW_RIDGE;
+                let eights = len.div_ceil(8);
+                let room = batch * window * eights * if narrow { 4 } else { 8 };
+                pairs.iter_mut().try_for_each(|pair| pair.reserve(room))?;
                 gram.reserve(batch * window * window)?;
                 histories.reserve(batch)?;
-                judgements.reserve(batch * parts(len))?;
-                signs.reserve(batch * parts(len))?;
                 let memory = Anderson {
                     images: pairs[0].address_of(0),
                     residuals: pairs[1].address_of(0),
                     gram: gram.address_of(0),
                     histories: histories.address_of(0),
-                    judgements: judgements.address_of(0),
-                    signs: signs.address_of(0),
                     ridge,
                     mixing,
                     len: len as u64,
                     window: window as u32,
-                    unused: 0,
+                    eights: eights as u32,
                 };
                 launch!(gpu, "begin_anderson", Grid::threads(batch), &memory, batch as u32)?;
-                Ok(Choice::Anderson(memory))
+                let (kernel, threads) = match narrow {
+                    false => ("anderson_step", 256),
+                    true if len <= WIDE_LEN => ("anderson_step_f16", 256),
+                    true => ("anderson_step_f16_wide", 512),
+                };
+                Ok(Choice::Anderson(memory, kernel, threads))
             }
             Method::Broyden { memory } => {
                 pairs.iter_mut().try_for_each(|pair| pair.reserve(batch * memory * len))?;

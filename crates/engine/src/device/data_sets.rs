@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Device;
-use crate::{EngineError, Result};
+use crate::{Crop, Dropout, EngineError, Result};
 
 /// In a list of samples: this one is mirrored left to right.
 pub const MIRRORED: u32 = 1 << 31;
@@ -32,6 +32,15 @@ pub enum Order {
     ChannelsFirst,
     /// Pixel after pixel: what convolutions read.
     ChannelsLast,
+}
+
+/// How an image is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Left to right.
+    pub mirrored: bool,
+    /// Moved up and to the left by so many rows and columns, before it is mirrored; beyond the border it is black (the byte 0).
+    pub shift: [i32; 2],
 }
 
 /// A set of labelled images on the host: bytes in channel-first order, with the constants that standardise them. Cheap to
@@ -149,12 +158,16 @@ impl Images {
     }
 
     /// Writes an image, standardised.
-    pub fn standardise<T: crate::Real>(&self, index: usize, mirrored: bool, order: Order, out: &mut [T]) {
+    pub fn standardise<T: crate::Real>(&self, index: usize, view: View, order: Order, out: &mut [T]) {
         let plane = self.height * self.width;
+        let [down, right] = view.shift.map(|by| by as isize);
         for (c, (bytes, value)) in self.bytes(index).chunks_exact(plane).zip(&*self.value).enumerate() {
-            for (row, line) in bytes.chunks_exact(self.width).enumerate() {
-                for (column, &byte) in line.iter().enumerate() {
-                    let column = if mirrored { self.width - 1 - column } else { column };
+            for row in 0..self.height {
+                let line = row.checked_add_signed(down).filter(|row| *row < self.height);
+                for column in 0..self.width {
+                    let seen = if view.mirrored { self.width - 1 - column } else { column };
+                    let seen = seen.checked_add_signed(right).filter(|column| *column < self.width);
+                    let byte = line.zip(seen).map_or(0, |(row, column)| bytes[row * self.width + column]);
                     let pixel = row * self.width + column;
                     let at = match order {
                         Order::ChannelsFirst => c * plane + pixel,
@@ -197,14 +210,24 @@ pub trait DataSets: Device {
 
     /// Brings images to the device; refuses labels that are not below `classes`.
     fn images(&self, images: &Images, classes: usize) -> Result<Self::Images>;
-    /// Writes the images that are picked, standardised, one after the other, and their labels.
+    /// Writes the images that are picked, moved and mirrored, standardised, one after the other, and their labels.
     fn gather(
         &self,
         images: &Self::Images,
         picks: Picks<'_, Self::Integers>,
+        crop: Crop,
         order: Order,
         x: &mut Self::Array,
         labels: &mut Self::Integers,
+    ) -> Result<()>;
+    /// Drops entries of the rows of `x`, one row of `len` numbers per sample that is picked, and scales those that it keeps.
+    /// Rows count by the number of their sample: its mask is the same in any batch.
+    fn drop_entries(
+        &self,
+        len: usize,
+        picks: Picks<'_, Self::Integers>,
+        dropout: &Dropout,
+        x: &mut Self::Array,
     ) -> Result<()>;
 }
 
@@ -226,17 +249,53 @@ mod tests {
         let (mut x, mut labels) = (cpu.zeros(6).unwrap(), cpu.integers(&[0]).unwrap());
         let list = cpu.integers(&[1, 0, MIRRORED]).unwrap();
         let picks = |at: usize| Picks { list: &list, range: at..at + 1 };
-        cpu.gather(&set, picks(1), Order::ChannelsFirst, &mut x, &mut labels).unwrap();
+        cpu.gather(&set, picks(1), Crop::NONE, Order::ChannelsFirst, &mut x, &mut labels).unwrap();
         assert_eq!(labels[0], 3);
         let expect = [0.0, 0.2, 0.4, 0.2, 0.6, 1.0];
         assert!(x.iter().zip(expect).all(|(a, b)| (a - b).abs() < 1e-6), "{x:?}");
-        cpu.gather(&set, picks(2), Order::ChannelsLast, &mut x, &mut labels).unwrap();
+        cpu.gather(&set, picks(2), Crop::NONE, Order::ChannelsLast, &mut x, &mut labels).unwrap();
         let expect = [0.4, 1.0, 0.2, 0.6, 0.0, 0.2];
         assert!(x.iter().zip(expect).all(|(a, b)| (a - b).abs() < 1e-6), "{x:?}");
         let beyond = cpu.integers(&[2]).unwrap();
         let picks = Picks { list: &beyond, range: 0..1 };
-        let error = cpu.gather(&set, picks, Order::ChannelsLast, &mut x, &mut labels).unwrap_err();
+        let error =
+            cpu.gather(&set, picks, Crop::NONE, Order::ChannelsLast, &mut x, &mut labels).unwrap_err();
         assert!(error.to_string().contains("sample 2 of 2"), "{error}");
+    }
+
+    #[test]
+    fn a_moved_image_is_black_beyond_its_border() {
+        // One image of 2x3, brighter from pixel to pixel.
+        let images = Images::new(vec![1, 2, 3, 4, 5, 6], vec![0], [1, 2, 3], 1.0, &[0.0], &[1.0]).unwrap();
+        let seen = |mirrored: bool, shift: [i32; 2]| {
+            let mut x = [9.0f32; 6];
+            images.standardise(0, View { mirrored, shift }, Order::ChannelsFirst, &mut x);
+            x
+        };
+        assert_eq!(seen(false, [1, 0]), [4.0, 5.0, 6.0, 0.0, 0.0, 0.0]);
+        assert_eq!(seen(false, [-1, 1]), [0.0, 0.0, 0.0, 2.0, 3.0, 0.0]);
+        assert_eq!(seen(true, [0, 1]), [0.0, 3.0, 2.0, 0.0, 6.0, 5.0]);
+        assert_eq!(seen(false, [-2, 0]), [0.0; 6]);
+        assert_eq!(seen(false, [0, 7]), [0.0; 6]);
+    }
+
+    #[test]
+    fn a_sample_is_thinned_alike_in_any_batch() {
+        let cpu = Cpu::<f32>::new(2).unwrap();
+        let (len, dropout) = (50, Dropout::new(0.4, 3, 9));
+        let thinned = |samples: &[u32]| {
+            let list = cpu.integers(samples).unwrap();
+            let mut x = cpu.upload(&vec![1.5; samples.len() * len]).unwrap();
+            let picks = Picks { list: &list, range: 1..samples.len() };
+            cpu.drop_entries(len, picks, &dropout, &mut x).unwrap();
+            x.to_vec()
+        };
+        let (some, other) = (thinned(&[8, 2, 0, 7]), thinned(&[1, 7 | MIRRORED, 3, 2]));
+        assert_eq!((&some[..50], &some[100..150]), (&other[100..150], &other[..50]));
+        let expected =
+            |sample: u32| move |k: u32| if dropout.keeps(sample, k) { 1.5 * (1.0 / 0.6) as f32 } else { 0.0 };
+        assert!(some[50..100].iter().copied().eq((0..50).map(expected(0))));
+        assert!(some[150..].iter().all(|x| *x == 1.5), "beyond the batch nothing changes");
     }
 
     #[test]

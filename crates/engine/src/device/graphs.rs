@@ -3,7 +3,7 @@
 use super::Device;
 use crate::cpu::graph::{Dropout, OutputActivation};
 use crate::network::{Adam, Csr};
-use crate::{GraphMap, Result, SampleReport, Solver, Stopping};
+use crate::{GraphMap, GraphOperator, Result, SampleReport, Solver, Stopping};
 
 /// Sizes of the network that makes injections: its arrays are `W1` (features x hidden), `b1` (hidden), `W2` (hidden x
 /// classes) and `b2` (classes), in this order.
@@ -97,7 +97,7 @@ pub enum NodeArray {
 /// A plan owns every buffer of the passes of one model over one graph; passes must be given the graph and the shapes that it
 /// was made for. A state that is not finite is in the report of its solve.
 pub trait Graphs: Device {
-    /// A matrix of nodes x nodes and sparse features.
+    /// What nodes pass to each other, and sparse features.
     type Graph: Send + Sync;
     /// The arrays of a network, or their gradients, or their moments.
     type Encoder: Clone + Send + Sync;
@@ -105,9 +105,9 @@ pub trait Graphs: Device {
     type GraphPlan: Send;
 
     /// Brings a graph to the device; refuses what is not a sparse matrix of finite numbers.
-    fn graph(&self, adjacency: Csr<Self::Elem>, features: Csr<Self::Elem>) -> Result<Self::Graph>;
-    /// The matrix of nodes x nodes, on the host.
-    fn adjacency<'a>(&self, graph: &'a Self::Graph) -> &'a Csr<Self::Elem>;
+    fn graph(&self, operator: GraphOperator<Self::Elem>, features: Csr<Self::Elem>) -> Result<Self::Graph>;
+    /// What nodes pass to each other, on the host.
+    fn operator<'a>(&self, graph: &'a Self::Graph) -> &'a GraphOperator<Self::Elem>;
     /// The features, on the host.
     fn features<'a>(&self, graph: &'a Self::Graph) -> &'a Csr<Self::Elem>;
 

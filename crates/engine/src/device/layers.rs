@@ -99,11 +99,14 @@ pub trait Layers: Device {
         gradients: Scaling<&mut Self::Array>,
     ) -> Result<()>;
 
-    /// The gradient of the mean cross-entropy of softmax(logits) over `batch` samples; loss and hits are counted.
+    /// The gradient of the mean cross-entropy of softmax(logits) over `batch` samples; loss and hits are counted. What should come
+    /// out is the label with probability `1 - smoothing` and any class, the label among them, with the rest.
+    #[allow(clippy::too_many_arguments)]
     fn cross_entropy(
         &self,
         batch: usize,
         classes: usize,
+        smoothing: f64,
         logits: &Self::Array,
         labels: &Self::Integers,
         gradient: &mut Self::Array,

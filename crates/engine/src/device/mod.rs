@@ -11,7 +11,7 @@ mod spectra;
 mod summary;
 
 pub use custom::{CustomMap, CustomMaps};
-pub use data_sets::{DataSets, Images, MIRRORED, Order, Picks};
+pub use data_sets::{DataSets, Images, MIRRORED, Order, Picks, View};
 pub use equilibria::Equilibria;
 pub use graphs::{EncoderShape, GraphDropout, GraphSpec, Graphs, LabelledNodes, NodeArray, Propagate};
 pub use integrate::{Integrate, OdeOutcome, OdeReport, OdeTolerance};

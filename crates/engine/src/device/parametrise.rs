@@ -39,6 +39,7 @@ pub trait Parametrise: Device {
 /// use subdeq_map::Parametrisation;
 /// let map = Map::new(Operator::Dense { n: 3 }, subdeq_map::Map::single(Activation::Tanh, 1.2)?)?;
 /// assert_eq!(free_parameters(Parametrisation::MonotoneProduct { margin: 0.1 }, &map), [("a", 9), ("b", 9)]);
+/// assert_eq!(free_parameters(Parametrisation::MonotoneTied { margin: 1.0 }, &map), [("a", 9), ("b", 1)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
@@ -46,10 +47,11 @@ pub fn free_parameters(parametrisation: Parametrisation, map: &Map) -> Vec<(&'st
     let (square, units) = (map.operator().weight_len(), map.operator().units());
     match parametrisation {
         Parametrisation::SplitGains => vec![("gain", units * units), ("weight", square)],
-        Parametrisation::MonotoneProduct { .. } => {
+        Parametrisation::MonotoneProduct { .. } | Parametrisation::MonotoneTied { .. } => {
             let side = parametrisation.factor_side(matches!(map.operator(), crate::Operator::Conv { .. }));
             let len = units * units * side * side;
-            vec![("a", len), ("b", len)]
+            let tied = matches!(parametrisation, Parametrisation::MonotoneTied { .. });
+            vec![("a", len), ("b", if tied { 1 } else { len })]
         }
         _ => vec![("weight", square)],
     }

@@ -10,9 +10,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use subdeq_engine::{
-    Activation, Cpu, Cuda, DataSets, Device, Equilibria, Extent, Images, Injection, Integrate, Layers,
-    MIRRORED, Map, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, Padding,
-    Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping, Summary,
+    Activation, Cpu, Crop, Cuda, DataSets, Device, Dropout, Equilibria, Extent, Images, Injection, Integrate,
+    Layers, MIRRORED, Map, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, PNorm,
+    Padding, Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping, Summary,
     free_parameters,
 };
 use subdeq_map::{Parametrisation, Parts};
@@ -168,12 +168,15 @@ fn batches_of_images() {
     let cpu = Cpu::<f32>::new(1).unwrap();
     let list = [3, 19 | MIRRORED, 0, 7, 7 | MIRRORED, 1];
     for order in [Order::ChannelsFirst, Order::ChannelsLast] {
-        for range in [0..6, 2..5] {
+        for (range, crop) in
+            [(0..6, Crop::NONE), (2..5, Crop::NONE), (0..6, Crop::new(2, 7, 5)), (1..6, Crop::new(9, 8, 5))]
+        {
             fn of<D: DataSets + Layers>(
                 device: &D,
                 images: &Images,
                 list: &[u32],
                 range: std::ops::Range<usize>,
+                crop: Crop,
                 order: Order,
             ) -> (Vec<f64>, Summary) {
                 let set = device.images(images, 10).unwrap();
@@ -181,16 +184,16 @@ fn batches_of_images() {
                 let mut x = device.zeros(6 * 105).unwrap();
                 let mut labels = device.integers(&[0; 6]).unwrap();
                 let count = range.len();
-                device.gather(&set, Picks { list: &list, range }, order, &mut x, &mut labels).unwrap();
+                device.gather(&set, Picks { list: &list, range }, crop, order, &mut x, &mut labels).unwrap();
                 // The labels show in the loss.
                 let logits = up(device, &numbers(9, 60));
                 let (mut gradient, mut tally) = (device.zeros(60).unwrap(), device.tally().unwrap());
-                device.cross_entropy(count, 10, &logits, &labels, &mut gradient, &mut tally).unwrap();
+                device.cross_entropy(count, 10, 0.0, &logits, &labels, &mut gradient, &mut tally).unwrap();
                 (down(device, &x, count * 105), device.finish(&mut tally).unwrap())
             }
-            let (found, summary) = of(gpu, &images, &list, range.clone(), order);
-            let (expected, counted) = of(&cpu, &images, &list, range.clone(), order);
-            failures.holds(|| format!("{order:?} {range:?}"), found == expected);
+            let (found, summary) = of(gpu, &images, &list, range.clone(), crop, order);
+            let (expected, counted) = of(&cpu, &images, &list, range.clone(), crop, order);
+            failures.holds(|| format!("{order:?} {range:?} {crop:?}"), found == expected);
             failures.small(
                 || format!("{order:?} {range:?}: labels"),
                 (summary.loss - counted.loss).abs(),
@@ -200,6 +203,25 @@ fn batches_of_images() {
     }
     let error = gpu.images(&images, 3).unwrap_err().to_string();
     failures.holds(|| error.clone(), error == cpu.images(&images, 3).unwrap_err().to_string());
+    failures.show();
+}
+
+#[test]
+fn entries_are_dropped_by_the_number_of_their_sample() {
+    let Some(gpu) = gpu("dropped entries") else { return };
+    let mut failures = Failures::default();
+    fn of<D: DataSets>(device: &D, len: usize, dropout: Dropout) -> Vec<f64> {
+        let list = device.integers(&[40, 3, 19 | MIRRORED, 0, 7, 7 | MIRRORED, (1 << 31) - 1]).unwrap();
+        let mut x = up(device, &numbers(1, 7 * len));
+        device.drop_entries(len, Picks { list: &list, range: 1..7 }, &dropout, &mut x).unwrap();
+        device.drop_entries(len, Picks { list: &list, range: 2..2 }, &dropout, &mut x).unwrap();
+        down(device, &x, 7 * len)
+    }
+    for (len, rate) in [(1, 0.5), (784, 0.2), (3072, 0.15), (1000, 0.0)] {
+        let dropout = Dropout::new(rate, 3, 17);
+        let (found, expected) = (of(gpu, len, dropout), of(&Cpu::<f32>::new(1).unwrap(), len, dropout));
+        failures.holds(|| format!("{rate} of {len}"), found == expected);
+    }
     failures.show();
 }
 
@@ -425,6 +447,9 @@ fn batch_norms() {
         (4, 7, 9, 33, 2),
         (2, 32, 32, 48, 8),
         (9, 2, 2, 300, 2),
+        // Pixels as vectors: the norm of an injection.
+        (5000, 1, 1, 48, 1),
+        (4500, 1, 1, 3, 1),
     ] {
         let shape = NormPoolShape { batch, height, width, channels, window };
         let (found, expected) = (norm_pool(gpu, shape), norm_pool(&exact(), shape));
@@ -441,7 +466,7 @@ fn batch_norms() {
 fn activations_sums_losses_and_updates() {
     let Some(gpu) = gpu("activations, sums, losses, updates") else { return };
     let mut failures = Failures::default();
-    fn of<D: Layers>(device: &D, rows: usize, cols: usize) -> (Vec<Vec<f64>>, Summary) {
+    fn of<D: Layers>(device: &D, rows: usize, cols: usize, smoothing: f64) -> (Vec<Vec<f64>>, Summary) {
         let len = rows * cols;
         let arrays = |seed: u64| up(device, &numbers(seed, len));
         let (mut x, mut t, mut g, mut h) = (arrays(1), arrays(2), arrays(3), arrays(4));
@@ -457,7 +482,7 @@ fn activations_sums_losses_and_updates() {
         let labels = device.integers(&labels).unwrap();
         let (mut gradient, mut tally) = (device.zeros(len).unwrap(), device.tally().unwrap());
         for _ in 0..2 {
-            device.cross_entropy(rows, cols, &y, &labels, &mut gradient, &mut tally).unwrap();
+            device.cross_entropy(rows, cols, smoothing, &y, &labels, &mut gradient, &mut tally).unwrap();
         }
         let (mut p, mut mean) = (arrays(8), arrays(9));
         let squares: Vec<f64> = numbers(10, len).iter().map(|x| f64::from((x * x) as f32)).collect();
@@ -479,7 +504,8 @@ fn activations_sums_losses_and_updates() {
                 square,
             });
             let mut updates: Vec<_> = std::iter::once(first).chain(others).collect();
-            device.adam(&Adam::new(0.01, 0.1, step), &mut updates).unwrap();
+            let adam = if smoothing > 0.0 { Adam::decoupled } else { Adam::new };
+            device.adam(&adam(0.01, 0.1, step), &mut updates).unwrap();
         }
         let others: Vec<f64> = others.iter().flat_map(|[p, ..]| down(device, p, 3)).collect();
         let summary = device.finish(&mut tally).unwrap();
@@ -487,8 +513,10 @@ fn activations_sums_losses_and_updates() {
         let found = [&x, &g, &t, &h, &y, &gradient, &p, &mean, &square].map(|array| down(device, array, len));
         (found.into_iter().chain([down(device, &sums, cols), others]).collect(), summary)
     }
-    for (rows, cols) in [(1, 1), (3, 5), (130, 10), (2500, 33), (7, 1000)] {
-        let ((found, summary), (expected, counted)) = (of(gpu, rows, cols), of(&exact(), rows, cols));
+    let sizes = [(1, 1), (3, 5), (130, 10), (2500, 33), (7, 1000)].map(|(rows, cols)| (rows, cols, 0.0));
+    for (rows, cols, smoothing) in sizes.into_iter().chain([(130, 10, 0.1), (7, 1000, 1.0)]) {
+        let (found, summary) = of(gpu, rows, cols, smoothing);
+        let (expected, counted) = of(&exact(), rows, cols, smoothing);
         let names = [
             "relu",
             "relu'",
@@ -509,8 +537,10 @@ fn activations_sums_losses_and_updates() {
         failures.small(|| format!("loss of {rows}x{cols}"), error, 1e-6);
         let same = (summary.samples, summary.correct) == (counted.samples, counted.correct);
         failures.holds(|| format!("{rows}x{cols}: {summary:?}, on the CPU {counted:?}"), same);
-        failures
-            .holds(|| format!("{rows}x{cols}: other bits"), of(gpu, rows, cols) == (found.clone(), summary));
+        failures.holds(
+            || format!("{rows}x{cols}: other bits"),
+            of(gpu, rows, cols, smoothing) == (found.clone(), summary),
+        );
     }
     failures.show();
 }
@@ -584,6 +614,10 @@ fn parametrisations() {
     }
     cases.push((plain(DENSE), Parametrisation::MonotoneProduct { margin }));
     cases.push((plain(five), Parametrisation::MonotoneProduct { margin }));
+    for margin in [1.0, margin] {
+        cases.push((plain(DENSE), Parametrisation::MonotoneTied { margin }));
+        cases.push((plain(five), Parametrisation::MonotoneTied { margin }));
+    }
     for (map, parametrisation) in cases {
         let what = || format!("{parametrisation:?} of {:?}, {:?}", map.equation().form(), map.operator());
         let expected = parametrised(&exact(), &map, parametrisation).unwrap();
@@ -617,6 +651,50 @@ fn a_peak_above_many_large_negative_eigenvalues() {
     for (found, expected) in found.iter().zip(&expected) {
         assert!(relative_error(found, expected) < 3e-6, "{found:?}, on the CPU {expected:?}");
     }
+}
+
+/// Largest eigenvalues that others come near to, or that are far from all others: the shift leaves none beyond the margin, and is not
+/// larger than that takes. Matrices of every size that has a kernel of its own, and of others.
+#[test]
+fn peaks_of_many_shapes() {
+    let Some(gpu) = gpu("peaks of many shapes") else { return };
+    let mut failures = Failures::default();
+    type Spectrum = (&'static str, fn(f64) -> f64);
+    // By where an eigenvalue is among them, from 0 to 1.
+    let spectra: [Spectrum; 7] = [
+        ("even", |x| x),
+        ("a double one", |x| x.min(0.97)),
+        ("a cluster", |x| if x > 0.6 { 1.0 - 1e-6 * x } else { x }),
+        ("all equal", |_| 0.7),
+        ("one alone", |x| if x == 1.0 { 1.0 } else { -1.0 }),
+        ("one among many that are small", |x| if x == 1.0 { 1e-3 } else { -10.0 * (1.0 - x) }),
+        ("ever nearer", |x| 1.0 - 10.0f64.powf(-6.0 * x)),
+    ];
+    for n in [1, 2, 16, 23, 48, 64, 90, 100] {
+        // A reflection, so that no entry is zero: I - 2 h h'.
+        let raw: Vec<f64> = numbers(n as u64, n);
+        let length = raw.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let turned = |i: usize, k: usize| f64::from(i == k) - 2.0 * raw[i] * raw[k] / (length * length);
+        for (name, spectrum) in spectra {
+            let value = |k: usize| spectrum(if n == 1 { 1.0 } else { k as f64 / (n - 1) as f64 });
+            let entry = |at: usize| {
+                let (i, j) = (at / n, at % n);
+                (0..n).map(|k| turned(i, k) * value(k) * turned(j, k)).sum::<f64>()
+            };
+            let free = [(0..n * n).map(|at| f64::from(entry(at) as f32)).collect::<Vec<f64>>()];
+            let (map, shifted) =
+                (plain(Operator::Dense { n }), Parametrisation::MonotoneShifted { margin: 1.5 });
+            let what = || format!("{name}, {n} rows");
+            let expected = parametrised_by(&exact(), &map, shifted, &free).unwrap();
+            let Some(found) = failures.value(what, parametrised_by(gpu, &map, shifted, &free)) else {
+                continue;
+            };
+            failures.small(what, relative_error(&found[0], &expected[0]), 3e-6);
+            let sum: f64 = found[1].iter().map(|x| x * x).sum();
+            failures.holds(|| format!("{}: a derivative of {sum}", what()), sum.is_finite());
+        }
+    }
+    failures.show();
 }
 
 #[test]
@@ -788,39 +866,66 @@ fn monotone_maps_by_the_splittings() {
     failures.show();
 }
 
-/// Peaceman-Rachford on images of every size that has kernels of its own and on others, with as many channels as make each kind of
-/// product and of inverse.
+/// Peaceman-Rachford on images of every size that has kernels of its own, with as many channels as make each kind of product.
 #[test]
-fn circular_convolutions_by_peaceman_rachford() {
-    let Some(gpu) = gpu("circular splittings") else { return };
-    let mut failures = Failures::default();
-    let exact = exact();
-    let sizes = [
-        (4, 8, 8, 3),
-        (6, 28, 28, 3),
-        (4, 32, 32, 3),
+fn circular_convolutions_of_8_by_8_by_peaceman_rachford() {
+    circular_by_peaceman_rachford(&[(4, 8, 8, 3), (48, 8, 8, 3), (66, 8, 8, 3)]);
+}
+
+#[test]
+fn circular_convolutions_of_96_channels_by_peaceman_rachford() {
+    circular_by_peaceman_rachford(&[(96, 8, 8, 1)]);
+}
+
+#[test]
+fn circular_convolutions_of_16_by_16_by_peaceman_rachford() {
+    circular_by_peaceman_rachford(&[(16, 16, 16, 3), (18, 16, 16, 3)]);
+}
+
+#[test]
+fn circular_convolutions_of_28_by_28_by_peaceman_rachford() {
+    circular_by_peaceman_rachford(&[(10, 28, 28, 3)]);
+}
+
+#[test]
+fn circular_convolutions_of_32_by_32_by_peaceman_rachford() {
+    circular_by_peaceman_rachford(&[(12, 32, 32, 3)]);
+}
+
+/// The same on others, also with as many channels as make each kind of inverse.
+#[test]
+fn circular_convolutions_of_other_sizes_by_peaceman_rachford() {
+    circular_by_peaceman_rachford(&[
         (3, 32, 8, 3),
-        (18, 8, 28, 3),
         (16, 8, 28, 3),
-        (48, 8, 32, 3),
         (2, 64, 64, 3),
         (34, 5, 7, 3),
         (50, 8, 4, 3),
         (67, 4, 3, 5),
         (98, 2, 3, 1),
-    ];
-    for (channels, height, width, kernel) in sizes {
+    ]);
+}
+
+/// Images of so many channels, rows and columns, with kernels of such a side.
+fn circular_by_peaceman_rachford(sizes: &[(usize, usize, usize, usize)]) {
+    let Some(gpu) = gpu("circular splittings") else { return };
+    let mut failures = Failures::default();
+    let exact = exact();
+    for &(channels, height, width, kernel) in sizes {
         let operator = Operator::Conv { channels, height, width, padding: Padding::Circular, kernel };
-        let large = operator.state_len() > 3000;
-        for (activation, step) in [
+        // Fewer of the larger ones.
+        let count = match operator.state_len() {
+            0..1500 => 4,
+            1500..3500 => 2,
+            _ => 1,
+        };
+        let cases = [
             (Activation::Relu, 0.8),
             (Activation::Tanh, 1.0),
             (Activation::Tanh, 1.7),
             (Activation::Sigmoid, 1.0),
-        ] {
-            if large && activation == Activation::Sigmoid {
-                continue;
-            }
+        ];
+        for &(activation, step) in &cases[..count] {
             let map = changed(operator, |plain| Parts {
                 activation,
                 injection: Injection::Inner,
@@ -960,6 +1065,31 @@ fn gradients_of_every_map_by_every_solver() {
     failures.show();
 }
 
+/// Kernels larger than 3x3, whose gradients come in windows of taps: several tiles of pixels, several groups of channels.
+#[test]
+fn gradients_of_larger_kernels() {
+    let Some(gpu) = gpu("gradients of larger kernels") else { return };
+    let mut failures = Failures::default();
+    let exact = exact();
+    for (channels, height, width) in [(6, 12, 10), (5, 4, 3), (50, 5, 9), (20, 9, 9)] {
+        let operator = Operator::Conv { channels, height, width, padding: Padding::Circular, kernel: 5 };
+        let problem = contracting(plain(operator), 3, 31);
+        let z = numbers(5, 3 * operator.state_len());
+        let v = numbers(6, z.len());
+        let of = |rule| differentiated(gpu, &problem, &Solver::Picard, &rule, &z, &v);
+        let (expected, _) =
+            differentiated(&exact, &problem, &Solver::Picard, &stopping(1e-13, 3000), &z, &v).unwrap();
+        let what = || format!("{operator:?}");
+        let Some((found, _)) = failures.value(what, of(stopping(1e-6, 2000))) else { continue };
+        for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            failures.small(|| format!("array {k} of {}", what()), relative_error(found, expected), 2e-5);
+        }
+        let again = of(stopping(1e-6, 2000)).unwrap().0;
+        failures.holds(|| format!("{}: other bits", what()), again == found);
+    }
+    failures.show();
+}
+
 /// Residuals after two applications, forward and adjoint, against those in `f64`: what stops a solve is measured alike, whatever
 /// rounding makes of the number of iterations.
 #[test]
@@ -1033,7 +1163,11 @@ fn real_sizes() {
         let v = numbers(4, len);
         let (gradients, _) =
             differentiated(&exact, &problem, &Solver::Picard, &tight, &expected, &v).unwrap();
-        for solver in [Solver::Picard, Solver::Anderson { window: 4, ridge: 1e-8, mixing: 1.0 }] {
+        let anderson = |window, ridge, mixing| Solver::Anderson { window, ridge, mixing };
+        // From a ridge of 1e-6 on, long states have a history in f16.
+        let solvers =
+            [Solver::Picard, anderson(4, 1e-8, 1.0), anderson(5, 1e-4, 1.0), anderson(3, 1e-6, 0.8)];
+        for solver in solvers {
             if let Some((z, _)) =
                 failures.value(what, solved(gpu, &problem, &solver, &rule, Start::Constant(1.0)))
             {
@@ -1099,11 +1233,15 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
     let operator = Operator::Conv { channels: 24, height: 20, width: 18, padding: Padding::Zero, kernel: 3 };
     let normalised = maps(operator).into_iter().find(|map| map.equation().normalisation().is_some()).unwrap();
     let anderson = Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 };
+    let narrow = Solver::Anderson { window: 5, ridge: 1e-4, mixing: 1.0 };
     for (map, solver, measure) in [
         (plain(operator), Solver::Picard, Measure::Relative),
         (plain(operator), Solver::Picard, Measure::Sup),
         (normalised, Solver::Picard, Measure::Relative),
         (plain(operator), anderson, Measure::Relative),
+        (plain(operator), narrow, Measure::Relative),
+        (plain(operator), narrow, Measure::Thompson),
+        (normalised, narrow, Measure::Relative),
     ] {
         let problem = contracting(map, 3, 17);
         let rule = Stopping { measure, ..stopping(1e-5, 100) };
@@ -1117,6 +1255,71 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
         let (known, expected) = solved(&exact(), &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
         failures.small(|| format!("{map:?} by {solver:?}, {measure:?}"), relative_error(&z, &known), 1e-4);
         failures.holds(|| format!("{reports:?}, in f64 {expected:?}"), alike(&reports, &expected));
+    }
+    failures.show();
+}
+
+/// Images that several tiles of whole columns share, divided by their columns' largest entries: states and gradients.
+#[test]
+fn columns_of_wide_images() {
+    let Some(gpu) = gpu("columns of wide images") else { return };
+    let mut failures = Failures::default();
+    let operator = Operator::Conv { channels: 10, height: 20, width: 30, padding: Padding::Zero, kernel: 3 };
+    let largest = |map: &Map| map.equation().normalisation().is_some_and(|norm| norm.p == PNorm::Inf);
+    let map = maps(operator).into_iter().find(largest).unwrap();
+    let problem = contracting(map, 2, 3);
+    let (rule, tight) = (stopping(1e-6, 500), stopping(1e-13, 1000));
+    let (start, solver) = (Start::Constant(1.0), Solver::Anderson { window: 5, ridge: 1e-4, mixing: 1.0 });
+    let (expected, _) = solved(&exact(), &problem, &Solver::Picard, &tight, start).unwrap();
+    let (z, _) = solved(gpu, &problem, &solver, &rule, start).unwrap();
+    failures.small(|| "z".into(), relative_error(&z, &expected), 1e-5);
+    let v = numbers(4, expected.len());
+    let (known, _) = differentiated(&exact(), &problem, &Solver::Picard, &tight, &expected, &v).unwrap();
+    let (found, _) = differentiated(gpu, &problem, &solver, &rule, &expected, &v).unwrap();
+    for ((found, known), name) in found.iter().zip(&known).zip(["g", "gz", "gy", "gw"]) {
+        failures.small(|| name.into(), relative_error(found, known), 2e-5);
+    }
+    failures.show();
+}
+
+/// Long states of a map that does not contract: combinations are taken back on the way, answers stay finite, and with every application
+/// more the residual that is reported is none that Picard's next step would not have been taken from.
+#[test]
+fn combinations_that_do_not_help_are_taken_back() {
+    let Some(gpu) = gpu("combinations that are taken back") else { return };
+    let mut failures = Failures::default();
+    let operator = Operator::Conv { channels: 24, height: 20, width: 18, padding: Padding::Zero, kernel: 3 };
+    let solver = Solver::Anderson { window: 5, ridge: 1e-4, mixing: 1.0 };
+    for gain in [4.0, 12.0] {
+        let mut problem = contracting(plain(operator), 3, 17);
+        problem.weights[0].iter_mut().for_each(|w| *w *= gain);
+        let mut taken_back = 0;
+        for most in 4..12 {
+            let rule = stopping(1e-6, most);
+            let (z, reports) = solved(gpu, &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
+            let (known, expected) = solved(&exact(), &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
+            failures.holds(|| format!("{gain} times, {most}"), z.iter().all(|x| x.is_finite()));
+            // Where rounding has not yet told the two apart.
+            if most < 7 {
+                let what = || format!("{gain} times, {most}");
+                failures.small(what, relative_error(&z, &known), 2e-3);
+                for (a, b) in reports.iter().zip(&expected) {
+                    failures.small(what, (a.residual - b.residual).abs(), 1e-2 * b.residual);
+                }
+            }
+            let next =
+                solved(gpu, &problem, &solver, &stopping(1e-6, most + 1), Start::Constant(1.0)).unwrap();
+            // What is taken back leaves the image and its residual as they were.
+            let len = operator.state_len();
+            taken_back += (0..3)
+                .filter(|&k| {
+                    next.1[k].residual == reports[k].residual
+                        && next.0[k * len..(k + 1) * len] == z[k * len..(k + 1) * len]
+                })
+                .count();
+        }
+        println!("{gain} times: {taken_back} combinations taken back");
+        failures.holds(|| format!("{gain} times: nothing was taken back"), gain < 10.0 || taken_back > 0);
     }
     failures.show();
 }

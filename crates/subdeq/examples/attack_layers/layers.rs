@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::map::Architecture;
 use subdeq::{BoundMetric, Cpu, Equilibrium, Operator as Shape, Outcome, Picard, Scope, Stopping, Verdict};
-use subdeq_map::{Map, Operator, Padding};
+use subdeq_map::{Form, Map, Operator, Padding};
 use subdeq_theory::certificate::{Certificate, States};
 use subdeq_theory::certify::NOT_CONFIRMED;
 
@@ -62,7 +62,7 @@ fn pick<'a, T: ?Sized>(rng: &mut ChaCha8Rng, of: &[&'a T]) -> &'a T {
 fn configuration(rng: &mut ChaCha8Rng) -> String {
     let (form, parametrisation) = match rng.random_range(0..12) {
         0..=3 => ("\"Single\"", pick(rng, &["free", "absolute", "row-signed"])),
-        4 => ("\"Single\"", "monotone-shifted"),
+        4 => ("\"Single\"", pick(rng, &["monotone-shifted", "monotone-tied"])),
         5 => ("\"SplitSign\"", "split"),
         6 => ("{\"Divisive\":{\"q\":0.7}}", "split"),
         7 => ("{\"Rational\":{\"q\":1.0}}", "split"),
@@ -76,7 +76,7 @@ fn configuration(rng: &mut ChaCha8Rng) -> String {
             pick(rng, &["free", "absolute", "split", "split-gains", "row-signed"]),
         ),
     };
-    let parametrisation = if parametrisation == "monotone-shifted" {
+    let parametrisation = if parametrisation.starts_with("monotone") {
         let margin = pick(rng, &["0.1", "0.02", "1.0"]);
         format!("{{\"name\":\"{parametrisation}\",\"margin\":{margin}}}")
     } else {
@@ -207,8 +207,12 @@ fn attack(cpu: &Arc<Cpu<f64>>, rng: &mut ChaCha8Rng, report: &mut Report) -> Str
         layer.set_parameter(index, &values).expect("a parameter of that length");
     }
     let shape = layer.map().operator();
-    let map = layer.map().equation();
-    let (w, hidden) = operators(&mut layer);
+    let map = layer.equation().expect("finite parameters");
+    let (w, hidden) = match map.form() {
+        // In terms of the A that it was given, not of the W that was made of it.
+        Form::Tied { .. } => (layer.operator().expect("finite parameters"), None),
+        _ => operators(&mut layer),
+    };
     let exact = Exact { map, w, hidden, shape };
     let n = exact.w.len();
     let entries = n * map.form().injection_count();

@@ -1,7 +1,7 @@
 //! What is proved about a layer, and what follows from it.
 
 use subdeq_engine::{Measure, Network, Operator, Real};
-use subdeq_map::Operator as Weighted;
+use subdeq_map::{Map, Operator as Weighted};
 use subdeq_theory::certificate::{Certificate, Evidence, Metric, Scope, Verdict};
 use subdeq_theory::certify::Certifier;
 
@@ -22,6 +22,15 @@ pub(super) struct Certified {
     certificate: Option<(Version, Certificate)>,
 }
 
+/// What a certificate is about.
+struct Question {
+    equation: Map,
+    /// The weights as the equation reads them.
+    operator: Weighted,
+    /// The hidden ones of the gains.
+    hidden: Option<Weighted>,
+}
+
 impl<D: Network> Equilibrium<D> {
     /// The widest set of inputs that the layer is meant for: every real one for a monotone map, else every `y >= 0`.
     #[must_use]
@@ -34,23 +43,32 @@ impl<D: Network> Equilibrium<D> {
     /// # Errors
     /// Parameters that are not finite or an injection that does not fit.
     pub fn certify(&mut self, scope: Scope) -> Result<Certificate> {
-        let (operator, _) = self.operators()?;
+        let Question { equation, operator, .. } = self.question()?;
         let on = self.map.operator();
         let scope = match scope {
             Scope::InputSet { ymax } => Scope::InputSet { ymax: theory::state(&on, &ymax) },
             Scope::Sample { y } => Scope::Sample { y: theory::state(&on, &y) },
             unordered => unordered,
         };
-        let certified = self.certified.certifier.certify(&self.map.equation(), &operator, &scope);
+        let certified = self.certified.certifier.certify(&equation, &operator, &scope);
         certified.map_err(|error| Error::invalid(error.to_string()))
     }
 
-    /// The weights as the equation reads them: what a certificate is about and [`Certificate::recheck`] takes.
+    /// The equation that certificates speak about, in [`Equilibrium::operator`]: that of [`Equilibrium::map`], but for tied monotone
+    /// weights, which are proved by the `A` and `b` that they are made of.
+    ///
+    /// # Errors
+    /// Parameters that are not finite.
+    pub fn equation(&mut self) -> Result<Map> {
+        Ok(self.question()?.equation)
+    }
+
+    /// The weights as [`Equilibrium::equation`] reads them: what a certificate is about and [`Certificate::recheck`] takes.
     ///
     /// # Errors
     /// Parameters that are not finite.
     pub fn operator(&mut self) -> Result<Weighted> {
-        Ok(self.operators()?.0)
+        Ok(self.question()?.operator)
     }
 
     /// Whether a certificate, from a file for example, is about this layer's equation and holds for its weights.
@@ -58,8 +76,8 @@ impl<D: Network> Equilibrium<D> {
     /// # Errors
     /// Parameters that are not finite.
     pub fn confirms(&mut self, certificate: &Certificate) -> Result<bool> {
-        let (operator, _) = self.operators()?;
-        Ok(certificate.map == self.map.equation() && certificate.recheck(&operator).is_ok())
+        let Question { equation, operator, .. } = self.question()?;
+        Ok(certificate.map == equation && certificate.recheck(&operator).is_ok())
     }
 
     /// Whether [`Equilibrium::prove`] takes less time than a few batches: dense layers of moderate width, and
@@ -79,8 +97,8 @@ impl<D: Network> Equilibrium<D> {
     /// # Errors
     /// Parameters that are not finite.
     pub fn prove(&mut self) -> Result<Certificate> {
-        let (operator, _) = self.operators()?;
-        let certified = Certifier::proofs_only().certify(&self.map.equation(), &operator, &self.scope());
+        let Question { equation, operator, .. } = self.question()?;
+        let certified = Certifier::proofs_only().certify(&equation, &operator, &self.scope());
         certified.map_err(|error| Error::invalid(error.to_string()))
     }
 
@@ -102,8 +120,8 @@ impl<D: Network> Equilibrium<D> {
 
     fn verdicts(&mut self, y: &[D::Elem], threads: usize, certifier: &Certifier) -> Result<Vec<Certificate>> {
         self.batch_of(y)?;
-        let (operator, _) = self.operators()?;
-        let (on, equation) = (self.map.operator(), self.map.equation());
+        let Question { equation, operator, .. } = self.question()?;
+        let on = self.map.operator();
         let samples: Vec<&[D::Elem]> = y.chunks_exact(self.map.injection_len()).collect();
         let one = |y: &[D::Elem]| {
             let y: Vec<f64> = y.iter().map(|y| y.to_f64()).collect();
@@ -116,11 +134,20 @@ impl<D: Network> Equilibrium<D> {
             .map_err(|error| Error::invalid(error.to_string()))
     }
 
-    /// The weights as equations read them, and the hidden ones of the gains.
-    fn operators(&mut self) -> Result<(Weighted, Option<Weighted>)> {
-        let in_f64 = |w: Vec<D::Elem>| w.into_iter().map(Real::to_f64).collect();
+    /// The present equation and weights. Tied monotone weights are proved by what they are made of (A8), the others as they are.
+    fn question(&mut self) -> Result<Question> {
+        let in_f64 = |w: Vec<D::Elem>| w.into_iter().map(Real::to_f64).collect::<Vec<f64>>();
+        let (on, equation) = (self.map.operator(), self.map.equation());
+        self.refresh()?;
+        if let Parametrisation::MonotoneTied { margin } = self.architecture.parametrisation() {
+            let free = self.weights.read_parameters(&self.device)?;
+            let free: Vec<Vec<f64>> = free.into_iter().map(in_f64).collect();
+            let equation = equation.tied(margin, free[1][0])?;
+            return Ok(Question { equation, operator: theory::operator(&on, &free[0])?, hidden: None });
+        }
         let weights: Vec<Vec<f64>> = self.weights()?.into_iter().map(in_f64).collect();
-        theory::operators(&self.map.operator(), &weights)
+        let (operator, hidden) = theory::operators(&on, &weights)?;
+        Ok(Question { equation, operator, hidden })
     }
 
     /// The verdict for all inputs of [`Equilibrium::scope`] about the present weights, computed once.
@@ -149,7 +176,7 @@ impl<D: Network> Equilibrium<D> {
             )));
         }
         let certificate = self.certificate()?.clone();
-        let (operator, hidden) = self.operators()?;
+        let Question { operator, hidden, .. } = self.question()?;
         let bounds = ErrorBounds::new(&certificate, &operator, hidden.as_ref())?;
         let on = self.map.operator();
         let in_order =

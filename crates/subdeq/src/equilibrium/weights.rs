@@ -1,12 +1,12 @@
 //! The parameters of a layer and the weights that are made of them.
 
 use rand::Rng;
-use subdeq_engine::{EngineError, Map, Network, free_parameters};
+use subdeq_engine::{EngineError, Map, Network, Real, free_parameters};
 
 use super::Parameter;
 use crate::map::Architecture;
 use crate::memory::fits;
-use crate::{Error, Init, Result};
+use crate::{Error, Init, Parametrisation, Result};
 
 /// How often the parameters were changed. Weights, a loaded plan and a certificate each remember the version that they are of,
 /// so that none is ever taken for that of other parameters.
@@ -43,7 +43,12 @@ impl<D: Network> LayerWeights<D> {
         let weights = device.weights(map, parametrisation)?;
         let mut parameters = Vec::with_capacity(free.len());
         for (name, len) in free {
-            let value = init.draw(len, len / units, rng);
+            let value = match parametrisation {
+                Parametrisation::MonotoneTied { .. } if name == "b" => {
+                    vec![D::Elem::from_f64(Parametrisation::FIRST_SKEW)]
+                }
+                _ => init.draw(len, len / units, rng),
+            };
             let (value, gradient) = (device.upload(&value)?, device.zeros(len)?);
             parameters.push(Parameter { name: name.into(), len, value, gradient });
         }
@@ -107,6 +112,16 @@ impl<D: Network> LayerWeights<D> {
             Ok(host)
         };
         self.arrays(device).iter().enumerate().map(read).collect()
+    }
+
+    /// The parameters, on the host.
+    pub fn read_parameters(&self, device: &D) -> Result<Vec<Vec<D::Elem>>> {
+        let read = |parameter: &Parameter<D::Array>| {
+            let mut host = vec![Default::default(); parameter.len];
+            device.read(&parameter.value, 0, &mut host)?;
+            Ok(host)
+        };
+        self.parameters.iter().map(read).collect()
     }
 
     /// Sets the gradients for the weights to zero.

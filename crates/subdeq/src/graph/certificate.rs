@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 use subdeq_engine::GraphNorm;
 use subdeq_engine::cpu::graph::OutputActivation;
-use subdeq_map::{Map, SignStructure};
+use subdeq_map::{Form, Map, SignStructure};
 use subdeq_theory::bounds::Contraction;
 use subdeq_theory::by_form::{self, WeightFacts};
-use subdeq_theory::certificate::{Attempt, Verdict};
+use subdeq_theory::certificate::{Attempt, Theorem, Verdict};
 
-use super::{Csr, GraphModel};
+use super::{Csr, GraphModel, GraphOperator};
+use crate::{Error, Result};
 
 /// What is known about the injection `f`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,23 +52,87 @@ impl GraphCertificate {
     }
 }
 
+impl GraphCertificate {
+    /// Checks a factor in the 2-norm anew, by other means than it was found: `||A||_2^2 <= max_i (A x)_i/x_i max_j (A' x)_j/x_j`
+    /// for positive `x`, every operation rounded upwards, with `x` the square roots of the rows' lengths.
+    ///
+    /// # Errors
+    /// A verdict that is not a proof in the 2-norm, or one that this does not confirm.
+    pub fn recheck(&self, operator: &GraphOperator<f32>) -> Result<()> {
+        let Verdict::Proven { theorem: Theorem::GraphPropagation, factor: Some(factor), .. } = self.verdict
+        else {
+            return Err(Error::invalid("there is no factor in the 2-norm to be checked"));
+        };
+        let Form::Graph { teleport } = self.map.form() else {
+            return Err(Error::invalid(format!("`{}` does not propagate over a graph", self.map)));
+        };
+        if self.map.normalisation().is_some() || !self.map.activation().slopes_in_unit_interval() {
+            return Err(Error::invalid(format!("`{}` may stretch what it is given", self.map)));
+        }
+        let kept = (1.0 - teleport).next_up();
+        let bound = (kept * norm_rounded_upwards(operator)?).next_up();
+        if bound > factor * (1.0 + RECHECKED) {
+            return Err(Error::invalid(format!("the factor is at most {bound}, not {factor}")));
+        }
+        Ok(())
+    }
+}
+
+/// What rounding upwards may add to a factor, relative to it.
+const RECHECKED: f64 = 1e-9;
+
+fn norm_rounded_upwards(operator: &GraphOperator<f32>) -> Result<f64> {
+    let numbers = operator.stored().values.iter().chain(operator.own().unwrap_or_default());
+    if !numbers.clone().all(|x| (0.0..f32::INFINITY).contains(x)) {
+        return Err(Error::invalid("a weight of the graph is negative or not finite"));
+    }
+    let above = |matrix: &Csr<f32>, x: &[f64]| -> Vec<f64> {
+        let row = |range: &[usize]| {
+            (range[0]..range[1]).fold(0.0f64, |sum, k| {
+                let product = f64::from(matrix.values[k]) * x[matrix.columns[k] as usize];
+                (sum + product.next_up()).next_up()
+            })
+        };
+        matrix.starts.windows(2).map(row).collect()
+    };
+    let stored = operator.stored();
+    let transposed = stored.transposed();
+    let own = operator.own();
+    let length = |row: &[usize]| ((row[1] - row[0]) as f64 + f64::from(u8::from(own.is_some()))).max(1.0);
+    let x: Vec<f64> = stored.starts.windows(2).map(|row| length(row).sqrt()).collect();
+    let largest = |image: &[f64]| image.iter().zip(&x).map(|(y, x)| (y / x).next_up()).fold(0.0, f64::max);
+    Ok(match own {
+        None => {
+            let squared = largest(&above(stored, &x)) * largest(&above(&transposed, &x));
+            squared.next_up().sqrt().next_up()
+        }
+        // Symmetric: one ratio is enough.
+        Some(own) => {
+            let passed = above(stored, &above(&transposed, &x));
+            let kept = own.iter().zip(&x).map(|(&own, x)| (f64::from(own) * x).next_up());
+            let image: Vec<f64> = passed.iter().zip(kept).map(|(a, b)| (a + b).next_up()).collect();
+            largest(&image)
+        }
+    })
+}
+
 impl GraphModel {
     /// What is proved about the propagation over this graph, for every injection that the model's network can make.
     #[must_use]
-    pub fn certify(&self, adjacency: &Csr<f32>) -> GraphCertificate {
+    pub fn certify(&self, operator: &GraphOperator<f32>) -> GraphCertificate {
         let injection = match self.output {
             OutputActivation::Signed => InjectionBound::Any,
             OutputActivation::Relu | OutputActivation::Softplus => InjectionBound::Nonnegative,
         };
-        self.certify_for(adjacency, injection)
+        self.certify_for(operator, injection)
     }
 
     /// What is proved about the propagation over this graph, for injections with a known lower bound.
     #[must_use]
-    pub fn certify_for(&self, adjacency: &Csr<f32>, injection: InjectionBound) -> GraphCertificate {
+    pub fn certify_for(&self, operator: &GraphOperator<f32>, injection: InjectionBound) -> GraphCertificate {
         let map = self.map.equation();
         let rows = self.map.normalisation() == Some(GraphNorm::Rows);
-        let facts = WeightFacts { interacting_groups: rows && adjacency.rows > 1, ..facts(adjacency) };
+        let facts = WeightFacts { interacting_groups: rows && operator.nodes() > 1, ..facts(operator) };
         let by_form = match injection {
             InjectionBound::Nonnegative => by_form::prove(&map, &facts, 0.0),
             InjectionBound::AtLeast(bound) => by_form::prove(&map, &facts, bound),
@@ -88,12 +153,14 @@ fn refusal(outcome: impl Into<String>) -> Attempt {
     Attempt { test: "proof by form".into(), outcome: outcome.into(), value: None }
 }
 
-/// What a proof needs to know about the matrix.
-fn facts(adjacency: &Csr<f32>) -> WeightFacts {
-    let values: Vec<f64> = adjacency.values.iter().map(|&x| f64::from(x)).collect();
-    let rows = adjacency.starts.windows(2).map(|range| &values[range[0]..range[1]]);
-    let facts = WeightFacts::of_rows(rows);
-    let two_norm = (facts.signs == SignStructure::Nonnegative).then(|| two_norm(adjacency));
+/// What a proof needs to know about the matrix. `B B' + diag(own)` has no negative entry if `B` and `own` have none.
+fn facts(operator: &GraphOperator<f32>) -> WeightFacts {
+    let numbers = |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+    let (stored, own) = (operator.stored(), numbers(operator.own().unwrap_or_default()));
+    let values = numbers(&stored.values);
+    let rows = stored.starts.windows(2).map(|range| &values[range[0]..range[1]]);
+    let facts = WeightFacts::of_rows(rows.chain(own.chunks(1)));
+    let two_norm = (facts.signs == SignStructure::Nonnegative).then(|| two_norm(operator));
     WeightFacts { two_norm, ..facts }
 }
 
@@ -103,40 +170,44 @@ const GAIN: f64 = 1e-9;
 
 /// An upper bound of `||A||_2` for `A >= 0`, by Schur's test: `||A||_2^2 <= max_i (A x)_i/y_i max_j (A' y)_j/x_j` for any
 /// positive `x, y`. The start, square roots of the row lengths, is the exact answer for normalised adjacencies.
-fn two_norm(adjacency: &Csr<f32>) -> f64 {
-    let entries = |row: usize| adjacency.starts[row]..adjacency.starts[row + 1];
-    // A row's sum of n products of n positive numbers is off by at most n + 1 roundings.
-    let longest = (0..adjacency.rows).map(|row| entries(row).len()).max().unwrap_or(0);
-    let transposed = adjacency.transposed();
-    let longest = (0..transposed.rows)
-        .map(|i| transposed.starts[i + 1] - transposed.starts[i])
-        .fold(longest, usize::max);
-    let slack = 1.0 + 4.0 * (longest as f64 + 4.0) * f64::EPSILON;
-    let product = |matrix: &Csr<f32>, x: &[f64]| -> Vec<f64> {
-        let row = |i: usize| {
-            (matrix.starts[i]..matrix.starts[i + 1])
-                .map(|k| f64::from(matrix.values[k]) * x[matrix.columns[k] as usize])
-                .sum()
-        };
-        (0..matrix.rows).map(row).collect()
+fn two_norm(operator: &GraphOperator<f32>) -> f64 {
+    let stored = operator.stored();
+    let transposed = stored.transposed();
+    // A row's sum of n products of n positive numbers is off by at most n + 1 roundings; over hyperedges there are two such sums
+    // and one more product.
+    let length = |matrix: &Csr<f32>| matrix.starts.windows(2).map(|row| row[1] - row[0]).max().unwrap_or(0);
+    let roundings = length(stored) as f64 + length(&transposed) as f64 + 8.0;
+    let slack = 1.0 + 4.0 * roundings * f64::EPSILON;
+    let product = |x: &[f64]| match operator {
+        GraphOperator::Pairs(matrix) => sparse_product(matrix, x),
+        GraphOperator::Hyperedges { incidence, own } => {
+            let mut image = sparse_product(incidence, &sparse_product(&transposed, x));
+            image.iter_mut().zip(own).zip(x).for_each(|((y, &own), x)| *y += f64::from(own) * x);
+            image
+        }
+    };
+    let back = |x: &[f64]| match operator {
+        GraphOperator::Pairs(_) => sparse_product(&transposed, x),
+        GraphOperator::Hyperedges { .. } => product(x),
     };
     let ratio =
         |above: &[f64], below: &[f64]| above.iter().zip(below).map(|(a, b)| a / b).fold(0.0, f64::max);
     let positive =
         |x: Vec<f64>| -> Vec<f64> { x.into_iter().map(|x| if x > 0.0 { x } else { 1.0 }).collect() };
+    let own = f64::from(u8::from(operator.own().is_some()));
     let mut x: Vec<f64> =
-        positive((0..adjacency.rows).map(|row| (entries(row).len() as f64).sqrt()).collect());
+        positive(stored.starts.windows(2).map(|row| ((row[1] - row[0]) as f64 + own).sqrt()).collect());
     let mut y = x.clone();
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
-        let (forward, backward) = (product(adjacency, &x), product(&transposed, &y));
+        let (forward, backward) = (product(&x), back(&y));
         let bound = (ratio(&forward, &y) * ratio(&backward, &x)).sqrt() * slack;
         if bound >= best * (1.0 - GAIN) {
             break;
         }
         best = bound;
         y = positive(forward);
-        x = positive(product(&transposed, &y));
+        x = positive(back(&y));
         // Scaled back, so that many rounds neither overflow nor vanish; any positive vectors will do.
         let top = x.iter().fold(0.0f64, |a, &b| a.max(b));
         x.iter_mut().for_each(|x| *x = (*x / top).max(1e-100));
@@ -144,16 +215,21 @@ fn two_norm(adjacency: &Csr<f32>) -> f64 {
     best
 }
 
+fn sparse_product(matrix: &Csr<f32>, x: &[f64]) -> Vec<f64> {
+    let row = |range: &[usize]| {
+        (range[0]..range[1]).map(|k| f64::from(matrix.values[k]) * x[matrix.columns[k] as usize]).sum()
+    };
+    matrix.starts.windows(2).map(row).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use subdeq_theory::certificate::Theorem;
-
     use super::*;
-    use crate::graph::normalised_adjacency;
+    use crate::graph::{normalised_adjacency, normalised_incidence};
 
-    fn star() -> Csr<f32> {
+    fn star() -> GraphOperator<f32> {
         let edges: Vec<(u32, u32)> = (1..30).map(|j| (0, j)).chain([(3, 4), (7, 8)]).collect();
-        normalised_adjacency(31, &edges).unwrap()
+        normalised_adjacency(31, &edges).unwrap().into()
     }
 
     #[test]
@@ -191,18 +267,53 @@ mod tests {
     }
 
     #[test]
+    fn factors_in_the_two_norm_are_confirmed_and_forgeries_are_not() {
+        let hyperedges = [vec![0, 1, 2, 2], vec![], vec![3], vec![1, 3, 5, 7, 9], (0..20).collect()];
+        let incidence = normalised_incidence(31, &hyperedges).unwrap();
+        for (name, operator) in
+            [("appnp-projected-tanh", &star()), ("appnp", &star()), ("hyper-appnp", &incidence)]
+        {
+            let mut certificate = GraphModel::equilibrium(name, 0.1).unwrap().certify(operator);
+            certificate.recheck(operator).unwrap();
+            assert!((certificate.factor().unwrap() - 0.9).abs() < 1e-6, "{name}");
+            let mut heavier = operator.clone();
+            match &mut heavier {
+                GraphOperator::Pairs(matrix) => matrix.values.iter_mut().for_each(|x| *x *= 1.001),
+                GraphOperator::Hyperedges { own, .. } => own.iter_mut().for_each(|x| *x *= 1.01),
+            }
+            assert!(certificate.recheck(&heavier).is_err(), "{name}");
+            let Verdict::Proven { factor, .. } = &mut certificate.verdict else { panic!("{name}") };
+            *factor = Some(0.899);
+            assert!(certificate.recheck(operator).unwrap_err().to_string().contains("not 0.899"), "{name}");
+        }
+        let normalised = GraphModel::paper("appnp-normalized-tanh", 0.1).unwrap();
+        assert!(normalised.certify(&star()).recheck(&star()).is_err());
+    }
+
+    /// Rounded downwards, the stored matrix of hyperedges has a norm of at most 1, whatever their sizes.
+    #[test]
+    fn the_norm_of_hyperedges_is_at_most_one() {
+        for size in [1u32, 2, 3, 7, 1000] {
+            let hyperedges: Vec<Vec<u32>> = (0..size).map(|k| (k / 2..size).collect()).collect();
+            let operator = normalised_incidence(size as usize, &hyperedges).unwrap();
+            // Rounding upwards adds less than rounding downwards took, unless nothing had to be rounded.
+            assert!(norm_rounded_upwards(&operator).unwrap() <= 1.0 + 1e-12, "{size}");
+        }
+    }
+
+    #[test]
     fn a_negative_edge_voids_the_proof() {
-        let mut matrix = star();
+        let mut matrix = star().stored().clone();
         matrix.values[2] = -matrix.values[2];
         let model = GraphModel::paper("appnp-tanh", 0.1).unwrap();
-        assert!(!model.certify(&matrix).verdict.is_proven());
+        assert!(!model.certify(&matrix.into()).verdict.is_proven());
     }
 
     #[test]
     fn schur_bound_holds_for_a_matrix_that_is_not_symmetric() {
         // [[0, 2], [0, 0]] has the norm 2.
         let matrix = Csr { rows: 2, cols: 2, starts: vec![0, 1, 1], columns: vec![1], values: vec![2.0] };
-        let bound = two_norm(&matrix);
+        let bound = two_norm(&matrix.into());
         assert!(bound >= 2.0, "{bound}");
         assert!(two_norm(&star()) >= 1.0 - 1e-6 && two_norm(&star()) < 1.0 + 1e-6);
     }

@@ -46,8 +46,15 @@ impl Prediction {
     /// The probability that the model gives to the class it chose for a node.
     #[must_use]
     pub fn probability(&self, node: usize) -> f64 {
+        self.probabilities(node)[self.classes[node] as usize]
+    }
+
+    /// The probabilities that the model gives to the classes of a node.
+    #[must_use]
+    pub fn probabilities(&self, node: usize) -> Vec<f64> {
         let channels = self.state.len() / self.classes.len();
-        Softmax::of(&self.state[node * channels..][..channels]).probability(self.classes[node] as usize)
+        let softmax = Softmax::of(&self.state[node * channels..][..channels]);
+        (0..channels).map(|class| softmax.probability(class)).collect()
     }
 }
 
@@ -88,12 +95,12 @@ impl GraphClassifier {
     /// # Errors
     /// Weights that do not fit the graph.
     pub fn certify(&self, problem: &GraphProblem) -> Result<GraphCertificate> {
-        let certificate = self.model.certify(problem.adjacency());
+        let certificate = self.model.certify(problem.operator());
         if certificate.verdict.is_proven() {
             return Ok(certificate);
         }
         let smallest = smallest(&self.injection(problem)?);
-        Ok(self.model.certify_for(problem.adjacency(), InjectionBound::AtLeast(smallest)))
+        Ok(self.model.certify_for(problem.operator(), InjectionBound::AtLeast(smallest)))
     }
 
     /// `f`, in the order of the problem's rows.

@@ -13,6 +13,17 @@ const MAX_EPOCHS: usize = 1_000_000_000;
 /// Networks that a training holds: weights, gradient, two moments, the best.
 const NETWORKS: u64 = 5;
 
+/// Which epoch's model counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Selection {
+    /// The one with the most validation nodes right, the last of several.
+    #[default]
+    BestValidation,
+    /// The last one, whatever comes out before it: no node is held back for validation.
+    LastEpoch,
+}
+
 /// How a model is trained. [`GraphConfig::new`] gives the values of the published code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GraphConfig {
@@ -36,6 +47,13 @@ pub struct GraphConfig {
     pub epochs: usize,
     /// Training ends after more than this many epochs without a better (or equal) validation accuracy.
     pub patience: usize,
+    /// Which epoch's model counts.
+    #[serde(default)]
+    pub selection: Selection,
+    /// What is evaluated is a running mean of the weights, of which each epoch keeps this share (0: the weights themselves). Few
+    /// labelled nodes make epochs differ by more than their number does; their mean does not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub averaging: f64,
     /// Decides the first weights and all dropout.
     pub seed: u64,
     /// Threads (0: one per core); no influence on the result.
@@ -61,6 +79,8 @@ impl GraphConfig {
             weight_decay: 0.0,
             epochs: 2000,
             patience: 500,
+            selection: Selection::BestValidation,
+            averaging: 0.0,
             seed: 0,
             threads: 1,
         }
@@ -91,11 +111,14 @@ impl GraphConfig {
 
     pub(super) fn check(&self, certificate: &GraphCertificate) -> Result<()> {
         self.model.check()?;
-        for (name, rate) in
-            [("feature", self.feature_dropout), ("hidden", self.hidden_dropout), ("edge", self.edge_dropout)]
-        {
+        for (name, rate) in [
+            ("feature dropout", self.feature_dropout),
+            ("hidden dropout", self.hidden_dropout),
+            ("edge dropout", self.edge_dropout),
+            ("averaging", self.averaging),
+        ] {
             if !(0.0..1.0).contains(&rate) {
-                return Err(Error::invalid(format!("the {name} dropout must lie in [0, 1), got {rate}")));
+                return Err(Error::invalid(format!("the {name} must lie in [0, 1), got {rate}")));
             }
         }
         for (name, value) in
@@ -121,6 +144,11 @@ impl GraphConfig {
         }
         Ok(())
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde wants it
+fn is_zero(x: &f64) -> bool {
+    *x == 0.0
 }
 
 impl GraphModel {

@@ -5,7 +5,7 @@ use subdeq_engine::cpu::graph::{Adjacency, NodeMatrix, Propagation};
 use subdeq_engine::{Cpu, GraphNorm};
 use subdeq_theory::certificate::{Metric, Verdict};
 
-use super::{Csr, GraphCertificate, GraphClassifier, GraphProblem};
+use super::{GraphCertificate, GraphClassifier, GraphProblem};
 use crate::Result;
 
 /// Plain iteration `Z <- F(Z)` from `Z_0 = F(0)` on, in double precision, measured in the metric of the certificate
@@ -38,7 +38,7 @@ impl GraphClassifier {
         let injection = self.injection(problem)?;
         let certificate = self.certify(problem)?;
         let cpu = Cpu::<f64>::new(1)?;
-        let adjacency = Adjacency::new(&cpu, in_f64(problem.adjacency()))?;
+        let adjacency = Adjacency::new(&cpu, problem.operator().in_f64())?;
         let edges = adjacency.edges();
         let (nodes, classes) = (problem.nodes(), problem.classes());
         let numbers: Vec<f64> = injection.into_iter().map(f64::from).collect();
@@ -75,16 +75,6 @@ impl GraphClassifier {
         }
         let promised = residuals.first().and_then(|&first| certificate.iterations(first, tolerance));
         Ok(Convergence { certificate, tolerance, promised, measured, residuals })
-    }
-}
-
-fn in_f64(matrix: &Csr<f32>) -> Csr<f64> {
-    Csr {
-        rows: matrix.rows,
-        cols: matrix.cols,
-        starts: matrix.starts.clone(),
-        columns: matrix.columns.clone(),
-        values: matrix.values.iter().map(|&x| f64::from(x)).collect(),
     }
 }
 

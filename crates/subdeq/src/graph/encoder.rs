@@ -36,6 +36,13 @@ impl EncoderWeights {
         Self { shape, arrays }
     }
 
+    /// A step of a running mean: `share` of it is kept, the rest is `new`.
+    pub(super) fn average(&mut self, new: &Self, share: f64) {
+        for (mean, new) in self.arrays.iter_mut().flatten().zip(new.arrays.iter().flatten()) {
+            *mean = (share * f64::from(*mean) + (1.0 - share) * f64::from(*new)) as f32;
+        }
+    }
+
     /// All zero.
     pub(super) fn zeros(shape: EncoderShape) -> Self {
         Self { shape, arrays: shape.arrays().map(|[rows, cols]| vec![0.0; rows * cols]) }

@@ -48,7 +48,7 @@ impl GraphClassifier {
             converged: f64::from(u8::from(solved.is_none_or(|report| report.outcome == Outcome::Converged))),
             certified: equation.then_some(certified),
             certified_samples: if equation { nodes.len() } else { 0 },
-            all_inputs: equation.then(|| summary(certificate)),
+            all_inputs: equation.then(|| certificate.into()),
             median_factor: certificate.factor().filter(|_| equation),
             confusion,
             iterations: solved.map(|report| (report.iterations, nodes.len() as u64)).into_iter().collect(),
@@ -59,21 +59,22 @@ impl GraphClassifier {
     }
 }
 
-fn summary(certificate: &GraphCertificate) -> VerdictSummary {
-    let scope = match certificate.injection {
-        InjectionBound::Any => Scope::AllInputs,
-        InjectionBound::Nonnegative | InjectionBound::AtLeast(_) => Scope::NonnegativeInputs,
-    };
-    let words = scope.to_string();
-    let certificate_in_words =
-        Certificate { map: certificate.map, scope, verdict: certificate.verdict.clone() };
-    let mut summary = VerdictSummary::from(&certificate_in_words);
-    if let (InjectionBound::AtLeast(bound), Verdict::Proven { .. }) =
-        (certificate.injection, &certificate.verdict)
-    {
-        // Not every input, then: the network could make lower injections with other weights or features.
-        let these = format!("for every injection from {bound:.4} on, such as this model's");
-        summary.words = summary.words.replace(&words, &these);
+impl From<&GraphCertificate> for VerdictSummary {
+    fn from(certificate: &GraphCertificate) -> Self {
+        let scope = match certificate.injection {
+            InjectionBound::Any => Scope::AllInputs,
+            InjectionBound::Nonnegative | InjectionBound::AtLeast(_) => Scope::NonnegativeInputs,
+        };
+        let words = scope.to_string();
+        let verdict = certificate.verdict.clone();
+        let mut summary = Self::from(&Certificate { map: certificate.map, scope, verdict });
+        if let (InjectionBound::AtLeast(bound), Verdict::Proven { .. }) =
+            (certificate.injection, &certificate.verdict)
+        {
+            // Not every input, then: the network could make lower injections with other weights or features.
+            let these = format!("for every injection from {bound:.4} on, such as this model's");
+            summary.words = summary.words.replace(&words, &these);
+        }
+        summary
     }
-    summary
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use subdeq_engine::cpu::graph::OutputActivation;
 use subdeq_engine::{GraphMap, GraphNorm};
-use subdeq_map::{Activation, Groups, Injection, Layout, Map, Overrides, PNorm};
+use subdeq_map::{Activation, Groups, Injection, Layout, Map, Overrides, PNorm, Parts};
 
 use crate::train::check_steps;
 use crate::{Error, Result};
@@ -48,10 +48,23 @@ pub enum GraphMode {
     },
 }
 
+/// What joins nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Joined {
+    /// Edges between two nodes each; hyperedges are expanded to cliques.
+    #[default]
+    Pairs,
+    /// Hyperedges.
+    Hyperedges,
+}
+
 /// An architecture.
 ///
 /// ```
 /// use subdeq::graph::{GraphMode, GraphModel};
+/// let certified = GraphModel::equilibrium("appnp-tanh", 0.1)?;
+/// assert_eq!(certified.map.shift(), 0.0);
 /// let paper = GraphModel::paper("appnp-normalized-tanh", 0.1)?;
 /// assert!(matches!(paper.mode, GraphMode::Equilibrium { .. }));
 /// let release = GraphModel::release("appnp-normalized-tanh", 0.1)?;
@@ -69,12 +82,36 @@ pub struct GraphModel {
     pub output: OutputActivation,
     /// Equilibrium or unrolled.
     pub mode: GraphMode,
+    /// What joins the nodes that it propagates between.
+    #[serde(default)]
+    pub joined: Joined,
 }
 
 impl GraphModel {
-    /// The names that [`GraphModel::paper`] and [`GraphModel::release`] understand.
+    /// The names of the paper's models: what [`GraphModel::paper`] and [`GraphModel::release`] understand.
     pub const NAMES: [&'static str; 5] =
         ["appnp", "appnp-tanh", "appnp-normalized-tanh", "appnp-tanh-2", "appnp-normalized-tanh-2"];
+    /// The names of our own, which have the form of [`GraphModel::equilibrium`] only.
+    pub const OWN_NAMES: [&'static str; 4] =
+        ["appnp-projected", "appnp-projected-tanh", "hyper-appnp", "hyper-appnp-tanh"];
+
+    /// The form to use: a signed injection, no shift, solved to the equilibrium, which is unique with the factor `1 - t` in the
+    /// 2-norm for every injection. Of the paper's models it is the released map without its fixed number of steps; normalised
+    /// ones are the exception, about which nothing is proved for signed injections: their projected counterparts
+    /// are proved.
+    ///
+    /// # Errors
+    /// A name that is not one of [`GraphModel::NAMES`] and [`GraphModel::OWN_NAMES`], or a teleport probability outside `(0, 1)`.
+    pub fn equilibrium(name: &str, teleport: f64) -> Result<Self> {
+        if !Self::OWN_NAMES.contains(&name) {
+            return Ok(Self::release(name, teleport)?.solved());
+        }
+        let overrides = Overrides { teleport: Some(teleport), ..Overrides::default() };
+        let map = GraphMap::new(Map::named(name, Layout::Graph)?.with(&overrides, Layout::Graph)?)?;
+        let joined = if name.starts_with("hyper-") { Joined::Hyperedges } else { Joined::Pairs };
+        let (output, mode) = (OutputActivation::Signed, GraphMode::Unrolled { steps: 1 });
+        Ok(Self { name: name.into(), map, output, mode, joined }.solved())
+    }
 
     /// The model as the paper writes it: an equilibrium with a positive injection, shift 1.2, columns normalised. Plain
     /// `appnp` is solved exactly by conjugate gradients and keeps a signed injection, which it can afford.
@@ -87,14 +124,17 @@ impl GraphModel {
         let output = if linear { OutputActivation::Signed } else { OutputActivation::Softplus };
         let mode = GraphMode::Equilibrium { solver, tolerance: 1e-6, max_iterations: 500 };
         if !Self::NAMES.contains(&name) {
-            return Err(Error::invalid(format!(
-                "there is no graph model `{name}`; known are {}",
-                Self::NAMES.join(", ")
-            )));
+            let why = if Self::OWN_NAMES.contains(&name) {
+                format!("`{name}` is not a model of the paper: it has the form equilibrium only")
+            } else {
+                let known = [&Self::NAMES[..], &Self::OWN_NAMES[..]].concat();
+                format!("there is no graph model `{name}`; known are {}", known.join(", "))
+            };
+            return Err(Error::invalid(why));
         }
         let overrides = Overrides { teleport: Some(teleport), ..Overrides::default() };
         let map = GraphMap::new(Map::named(name, Layout::Graph)?.with(&overrides, Layout::Graph)?)?;
-        Ok(Self { name: name.into(), map, output, mode })
+        Ok(Self { name: name.into(), map, output, mode, joined: Joined::Pairs })
     }
 
     /// The model as the published code has it in its appendix experiments: ten steps from a signed injection, rows
@@ -138,6 +178,16 @@ impl GraphModel {
             GraphNorm::Columns => Groups::GraphColumns,
         };
         Ok(Self { map: GraphMap::new(self.map.equation().normalised(PNorm::Inf, groups)?)?, ..self })
+    }
+
+    /// The same with its rows projected onto balls instead of being normalised: a map with a proof for signed injections.
+    ///
+    /// # Errors
+    /// None for the models of [`GraphModel::NAMES`].
+    pub fn projected(self) -> Result<Self> {
+        let plain = Parts { normalisation: None, shift: 0.0, ..self.map.equation().into() };
+        let equation = Map::try_from(plain)?.projected(Groups::GraphRows, Map::RADIUS)?;
+        Ok(Self { map: GraphMap::new(equation)?, ..self })
     }
 
     /// The same map, solved to its equilibrium instead of being applied a few times.

@@ -6,6 +6,7 @@ use subdeq_engine::{Cpu, Graphs, LabelledNodes};
 
 use super::Csr;
 use super::order::{renumbered, rows_moved, rows_of_nodes};
+use super::{GraphOperator, Selection};
 use crate::{Error, Result};
 
 /// A graph, ready to train on; many runs can share one.
@@ -30,13 +31,18 @@ impl<D: Graphs> std::fmt::Debug for GraphProblem<D> {
 }
 
 impl GraphProblem {
-    /// Puts a graph together in the machine's memory: the matrix of its propagation (see [`super::normalised_adjacency`]), one row of features
-    /// and one class per node.
+    /// Puts a graph together in the machine's memory: the matrix of its propagation (see [`super::normalised_adjacency`] and
+    /// [`super::normalised_incidence`]), one row of features and one class per node.
     ///
     /// # Errors
     /// Sizes that do not fit together, entries that are not finite, classes out of range.
-    pub fn new(adjacency: Csr<f32>, features: Csr<f32>, labels: Vec<u32>, classes: usize) -> Result<Self> {
-        Self::on(Arc::new(Cpu::new(0)?), adjacency, features, labels, classes)
+    pub fn new(
+        operator: impl Into<GraphOperator<f32>>,
+        features: Csr<f32>,
+        labels: Vec<u32>,
+        classes: usize,
+    ) -> Result<Self> {
+        Self::on(Arc::new(Cpu::new(0)?), operator, features, labels, classes)
     }
 }
 
@@ -47,12 +53,13 @@ impl<D: Graphs<Elem = f32>> GraphProblem<D> {
     /// As for [`GraphProblem::new`].
     pub fn on(
         device: Arc<D>,
-        adjacency: Csr<f32>,
+        operator: impl Into<GraphOperator<f32>>,
         features: Csr<f32>,
         labels: Vec<u32>,
         classes: usize,
     ) -> Result<Self> {
-        let nodes = adjacency.rows;
+        let operator = operator.into();
+        let nodes = operator.nodes();
         if nodes == 0 {
             return Err(Error::invalid("the graph has no nodes"));
         }
@@ -69,13 +76,15 @@ impl<D: Graphs<Elem = f32>> GraphProblem<D> {
                 labels[node]
             )));
         }
-        let mut graph = device.graph(adjacency, features)?;
-        let rows = rows_of_nodes(device.adjacency(&graph));
-        if !rows.is_sorted() {
-            let adjacency = renumbered(device.adjacency(&graph), &rows);
-            let features = rows_moved(device.features(&graph), &rows);
-            graph = device.graph(adjacency, features)?;
-        }
+        // Checked before they are put in order, which relies on it.
+        operator.check()?;
+        features.check()?;
+        let rows = rows_of_nodes(&operator);
+        let graph = if rows.is_sorted() {
+            device.graph(operator, features)?
+        } else {
+            device.graph(renumbered(&operator, &rows), rows_moved(&features, &rows))?
+        };
         Ok(Self { device, graph, labels, classes, rows })
     }
 
@@ -112,8 +121,8 @@ impl<D: Graphs<Elem = f32>> GraphProblem<D> {
 
     /// The matrix of the propagation, in the order in which rows are kept.
     #[must_use]
-    pub fn adjacency(&self) -> &Csr<f32> {
-        self.device.adjacency(&self.graph)
+    pub fn operator(&self) -> &GraphOperator<f32> {
+        self.device.operator(&self.graph)
     }
 
     /// The features, in the order in which rows are kept.
@@ -135,11 +144,12 @@ pub struct GraphSplit {
 }
 
 impl GraphSplit {
-    /// Refuses empty parts, nodes that do not exist, and nodes in two parts.
-    pub(super) fn check(&self, nodes: usize) -> Result<()> {
+    /// Refuses empty parts (validation nodes are needed only where they select), nodes that do not exist, and nodes in two parts.
+    pub(super) fn check(&self, nodes: usize, selection: Selection) -> Result<()> {
         let mut part_of = vec![None; nodes];
         for (name, part) in [("train", &self.train), ("validation", &self.validation), ("test", &self.test)] {
-            if part.is_empty() {
+            let needed = name != "validation" || selection == Selection::BestValidation;
+            if part.is_empty() && needed {
                 return Err(Error::invalid(format!("the split has no {name} nodes")));
             }
             for &node in part {

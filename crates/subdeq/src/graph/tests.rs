@@ -44,6 +44,8 @@ fn all_models() -> Vec<GraphModel> {
         .flat_map(|name| [GraphModel::paper(name, 0.1).unwrap(), GraphModel::release(name, 0.1).unwrap()])
         .collect();
     models.push(GraphModel::release_main("appnp-normalized-tanh", 0.1).unwrap());
+    models.extend(GraphModel::OWN_NAMES.map(|name| GraphModel::equilibrium(name, 0.1).unwrap()));
+    models.extend(["appnp-tanh", "appnp-tanh-2"].map(|name| GraphModel::equilibrium(name, 0.1).unwrap()));
     models
 }
 
@@ -218,4 +220,110 @@ fn nodes_of_a_large_graph_keep_their_numbers() {
             assert!((a - b).abs() <= 2e-6 * a.abs(), "node {node}: {a} and {b}");
         }
     }
+}
+
+/// Hyperedges of three to six nodes, most of them of one class, and features that say little.
+fn planted_hyperedges(nodes: usize, classes: usize, seed: u64) -> (GraphProblem, GraphSplit) {
+    let (pairs, split) = planted(nodes, classes, seed);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed + 1);
+    let hyperedges: Vec<Vec<u32>> = (0..nodes)
+        .map(|k| {
+            let class = k % classes;
+            let own = |rng: &mut ChaCha8Rng| (rng.random_range(0..nodes / classes) * classes + class) as u32;
+            let any = |rng: &mut ChaCha8Rng| rng.random_range(0..nodes as u32);
+            (0..3 + k % 4).map(|_| if rng.random_bool(0.9) { own(&mut rng) } else { any(&mut rng) }).collect()
+        })
+        .collect();
+    let operator = normalised_incidence(nodes, &hyperedges).unwrap();
+    let (features, labels) = (pairs.features().clone(), pairs.labels().to_vec());
+    (GraphProblem::new(operator, features, labels, classes).unwrap(), split)
+}
+
+#[test]
+fn hyperedges_are_learned_from_with_a_proof() {
+    let (problem, split) = planted_hyperedges(240, 3, 1);
+    for name in ["hyper-appnp", "hyper-appnp-tanh", "appnp-projected-tanh"] {
+        let model = GraphModel::equilibrium(name, 0.2).unwrap();
+        let config = GraphConfig { epochs: 80, hidden: 16, ..GraphConfig::new(model) };
+        let run = train_graph(&problem, &split, &config, |_| ()).unwrap();
+        assert!(run.test_accuracy > 0.8, "{name}: {}", run.test_accuracy);
+        // The norm of what is stored is at most 1; what is stated is a hair above.
+        let factor = run.certificate.factor().unwrap();
+        assert!((0.8..0.8 * (1.0 + 1e-9)).contains(&factor), "{name}: {factor:e}");
+        let convergence = run.classifier.convergence(&problem, 1e-6).unwrap();
+        assert!(convergence.measured <= convergence.promised.unwrap(), "{name}: {convergence:?}");
+        let dropped = GraphConfig { edge_dropout: 0.5, ..config };
+        assert!(train_graph(&problem, &split, &dropped, |_| ()).is_err());
+    }
+}
+
+#[test]
+fn the_last_epoch_counts_where_nothing_validates() {
+    let (problem, split) = planted(120, 2, 6);
+    let split = GraphSplit { validation: vec![], ..split };
+    let model = GraphModel::equilibrium("appnp", 0.1).unwrap();
+    let config = GraphConfig { epochs: 30, patience: 3, ..GraphConfig::new(model) };
+    assert!(train_graph(&problem, &split, &config, |_| ()).is_err(), "somebody has to select");
+    let config = GraphConfig { selection: Selection::LastEpoch, ..config };
+    let run = train_graph(&problem, &split, &config, |_| ()).unwrap();
+    assert_eq!((run.best_epoch, run.epochs.len()), (30, 30));
+    let again = run.classifier.predict(&problem, 1).unwrap();
+    assert_eq!(again.accuracy(problem.labels(), &split.test), run.test_accuracy);
+}
+
+/// Large hypergraphs are kept in another order inside as well.
+#[test]
+fn nodes_of_a_large_hypergraph_keep_their_numbers() {
+    const NODES: usize = 40_000;
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let hyperedges: Vec<Vec<u32>> =
+        (0..NODES).map(|k| (0..k % 5).map(|_| rng.random_range(0..NODES as u32)).collect()).collect();
+    let renamed = |node: u32| (u64::from(node) * 7919 % NODES as u64) as u32;
+    let problem = |hyperedges: &[Vec<u32>], numbers: &dyn Fn(u32) -> u32| {
+        let mut columns = vec![0; NODES];
+        (0..NODES as u32).for_each(|node| columns[numbers(node) as usize] = node % 10);
+        let features =
+            Csr { rows: NODES, cols: 10, starts: (0..=NODES).collect(), columns, values: vec![1.0; NODES] };
+        let operator = normalised_incidence(NODES, hyperedges).unwrap();
+        GraphProblem::new(operator, features, vec![0; NODES], 2).unwrap()
+    };
+    let first = problem(&hyperedges, &|node| node);
+    let other: Vec<Vec<u32>> =
+        hyperedges.iter().rev().map(|members| members.iter().map(|&node| renamed(node)).collect()).collect();
+    let second = problem(&other, &renamed);
+    let split = GraphSplit { train: vec![0], validation: vec![1], test: vec![2] };
+    let config = GraphConfig::new(GraphModel::equilibrium("hyper-appnp-tanh", 0.2).unwrap());
+    let classifier = GraphTrainer::new(&first, &split, &config).unwrap().classifier().unwrap();
+    let (one, two) = (classifier.predict(&first, 2).unwrap(), classifier.predict(&second, 1).unwrap());
+    for node in 0..NODES {
+        let to = renamed(node as u32) as usize;
+        for (a, b) in one.state[2 * node..][..2].iter().zip(&two.state[2 * to..][..2]) {
+            assert!((a - b).abs() <= 1e-5, "node {node}: {a} and {b}");
+        }
+    }
+}
+
+#[test]
+fn the_mean_of_the_weights_is_evaluated_and_survives_a_checkpoint() {
+    let (problem, split) = planted(120, 2, 8);
+    let model = GraphModel::equilibrium("appnp", 0.1).unwrap();
+    let config = GraphConfig { epochs: 30, hidden: 8, averaging: 0.9, ..GraphConfig::new(model) };
+    let mut trainer = GraphTrainer::new(&problem, &split, &config).unwrap();
+    for _ in 0..11 {
+        trainer.next_epoch().unwrap();
+    }
+    let checkpoint = trainer.checkpoint().unwrap();
+    let mut continued = GraphTrainer::resume(&problem, &split, &config, &checkpoint).unwrap();
+    while let Some(epoch) = continued.next_epoch().unwrap() {
+        assert_eq!(trainer.next_epoch().unwrap(), Some(epoch));
+    }
+    // The trainings are the same, what is evaluated is not.
+    let plain = GraphConfig { averaging: 0.0, ..config.clone() };
+    let (mean, last) =
+        [&config, &plain].map(|config| train_graph(&problem, &split, config, |_| ()).unwrap()).into();
+    assert!(mean.epochs.iter().zip(&last.epochs).all(|(a, b)| a.loss == b.loss));
+    assert!(mean.classifier.weights != last.classifier.weights);
+    assert!(GraphTrainer::resume(&problem, &split, &plain, &checkpoint).is_err());
+    let refused = GraphConfig { averaging: 1.0, ..config };
+    assert!(GraphTrainer::new(&problem, &split, &refused).is_err());
 }

@@ -12,6 +12,7 @@ use super::classifier::Passes;
 use super::encoder::encoder_arrays;
 use super::{
     EncoderWeights, GraphCertificate, GraphClassifier, GraphConfig, GraphEpoch, GraphProblem, GraphSplit,
+    Selection,
 };
 use crate::train::{TensorFile, check_arrays};
 use crate::{Error, Result};
@@ -38,7 +39,7 @@ impl GraphCheckpoint {
     }
 }
 
-/// The epoch with the most validation nodes right, the last one of several.
+/// The epoch whose model counts (see [`Selection`]).
 ///
 /// Counted, not shared out: what is read back from a file is exactly what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +88,8 @@ pub struct GraphTrainer<'a, D: Graphs = Cpu<f32>> {
     nodes: [LabelledNodes<D::Integers>; 3],
     tally: D::Tally,
     weights: D::Encoder,
+    /// Their running mean, where that is evaluated.
+    mean: Option<EncoderWeights>,
     gradient: D::Encoder,
     /// Adam's two moments.
     moments: [D::Encoder; 2],
@@ -97,8 +100,13 @@ pub struct GraphTrainer<'a, D: Graphs = Cpu<f32>> {
     seconds: [f64; 2],
 }
 
-/// The networks of a checkpoint.
-const PARTS: [&str; 4] = ["weights", "first-moment", "second-moment", "best"];
+/// The networks of a checkpoint; the last one only where weights are averaged.
+const PARTS: [&str; 5] = ["weights", "first-moment", "second-moment", "best", "mean"];
+
+/// Those of a training with this config.
+fn parts(config: &GraphConfig) -> &'static [&'static str] {
+    if config.averaging > 0.0 { &PARTS } else { &PARTS[..4] }
+}
 /// Places in [`GraphTrainer::nodes`].
 const TRAIN: usize = 0;
 const VALIDATION: usize = 1;
@@ -124,7 +132,7 @@ impl<'a> GraphTrainer<'a> {
         checkpoint: &TensorFile<GraphCheckpoint>,
     ) -> Result<Self> {
         let shape = encoder_shape(problem, config);
-        check_arrays(&encoder_arrays(&PARTS, shape)?, &checkpoint.tensors)?;
+        check_arrays(&encoder_arrays(parts(config), shape)?, &checkpoint.tensors)?;
         checkpoint.note.check(config)?;
         Self::new(problem, split, config)?.at(checkpoint)
     }
@@ -141,10 +149,10 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
         split: &'a GraphSplit,
         config: &'a GraphConfig,
     ) -> Result<Self> {
-        let certificate = config.model.certify(problem.adjacency());
+        let certificate = config.model.certify(problem.operator());
         config.check(&certificate)?;
         config.check_sizes(problem)?;
-        split.check(problem.nodes())?;
+        split.check(problem.nodes(), config.selection)?;
         let shape = encoder_shape(problem, config);
         let passes = Passes::new(&device, &config.model, problem, shape)?;
         let zeros = EncoderWeights::zeros(shape).upload(&*device)?;
@@ -161,6 +169,7 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
             tally: device.tally()?,
             best_weights: weights.clone(),
             weights,
+            mean: None,
             gradient: zeros.clone(),
             moments: [zeros.clone(), zeros],
             epoch: 0,
@@ -175,6 +184,9 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
         let part =
             |k: usize| EncoderWeights::from_file(&checkpoint.tensors, PARTS[k], self.shape)?.upload(&*device);
         (self.weights, self.moments, self.best_weights) = (part(0)?, [part(1)?, part(2)?], part(3)?);
+        if let Some(&mean) = parts(self.config).get(4) {
+            self.mean = Some(EncoderWeights::from_file(&checkpoint.tensors, mean, self.shape)?);
+        }
         GraphCheckpoint { epoch: self.epoch, best: self.best } = checkpoint.note;
         Ok(self)
     }
@@ -184,10 +196,14 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
     /// # Errors
     /// A device that cannot be read.
     pub fn checkpoint(&self) -> Result<TensorFile<GraphCheckpoint>> {
-        let parts = [&self.weights, &self.moments[0], &self.moments[1], &self.best_weights];
+        let encoders = [&self.weights, &self.moments[0], &self.moments[1], &self.best_weights];
         let mut tensors = Vec::new();
-        for (part, encoder) in PARTS.into_iter().zip(parts) {
+        for (part, encoder) in PARTS.into_iter().zip(encoders) {
             tensors.extend(self.read(encoder)?.to_file(part));
+        }
+        if let Some(&part) = parts(self.config).get(4) {
+            let mean = self.mean.clone().map_or_else(|| self.read(&self.weights), Ok)?;
+            tensors.extend(mean.to_file(part));
         }
         Ok(TensorFile { note: GraphCheckpoint { epoch: self.epoch, best: self.best }, tensors })
     }
@@ -208,11 +224,13 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
         let clock = Instant::now();
         let step = self.step(epoch as u64)?;
         let trained = clock.elapsed();
-        let evaluated = self.passes.forward(self.problem, &self.weights, None)?;
+        let averaged = self.averaged(epoch)?;
+        let candidate = averaged.as_ref().unwrap_or(&self.weights);
+        let evaluated = self.passes.forward(self.problem, candidate, None)?;
         let validation = self.right(VALIDATION)?;
-        if validation >= self.best.validation {
+        if self.config.selection == Selection::LastEpoch || validation >= self.best.validation {
             self.best = BestEpoch { epoch, validation, test: self.right(TEST)? };
-            self.best_weights.clone_from(&self.weights);
+            self.best_weights.clone_from(averaged.as_ref().unwrap_or(&self.weights));
         }
         self.epoch = epoch;
         self.seconds = [trained, clock.elapsed() - trained].map(|time| time.as_secs_f64());
@@ -228,6 +246,19 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
             adjoint_iterations: step.adjoint.map_or(0, |report| report.iterations),
             converged: reports.iter().flatten().all(|report| report.outcome != Outcome::IterationLimit),
         }))
+    }
+
+    /// The running mean of the weights after this epoch, where that is evaluated. The first epochs count less than its share
+    /// says, so that the first weights are soon forgotten.
+    fn averaged(&mut self, epoch: usize) -> Result<Option<D::Encoder>> {
+        if self.config.averaging == 0.0 {
+            return Ok(None);
+        }
+        let new = self.read(&self.weights)?;
+        let share = self.config.averaging.min(1.0 - 1.0 / epoch as f64);
+        let mean = self.mean.get_or_insert_with(|| new.clone());
+        mean.average(&new, share);
+        mean.upload(&*self.passes.device).map(Some)
     }
 
     /// Epochs completed.
@@ -248,12 +279,15 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
         self.seconds
     }
 
-    /// Mean cross-entropy of the validation nodes at the last epoch's evaluation.
+    /// Mean cross-entropy of the validation nodes at the last epoch's evaluation; 0 if there are none.
     ///
     /// # Errors
     /// A device that cannot be read.
     pub fn validation_loss(&mut self) -> Result<f64> {
         let Self { passes: Passes { device, plan, .. }, nodes, tally, .. } = self;
+        if nodes[VALIDATION].count == 0 {
+            return Ok(0.0);
+        }
         device.count_nodes(plan, &nodes[VALIDATION], true, tally)?;
         let found = device.finish(tally)?;
         Ok(found.loss / found.samples as f64)
@@ -282,6 +316,9 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
     /// How many nodes of a part of the split are classified rightly.
     fn right(&mut self, part: usize) -> Result<usize> {
         let Self { passes: Passes { device, plan, .. }, nodes, tally, .. } = self;
+        if nodes[part].count == 0 {
+            return Ok(0);
+        }
         device.count_nodes(plan, &nodes[part], false, tally)?;
         Ok(device.finish(tally)?.correct as usize)
     }

@@ -57,7 +57,8 @@ pub fn position(shape: &[usize], mut flat: usize) -> Vec<usize> {
 }
 
 impl Architecture {
-    /// The map of that name, its constants replaced or not, as a layer whose one parameter is the weights themselves.
+    /// The map of that name, its constants replaced or not, as a layer whose first parameter is the weights themselves (`A` for
+    /// `monotone-tied`, whose second is `b`, 1); the others have no second one.
     ///
     /// ```
     /// use subdeq::map::Architecture;
@@ -79,6 +80,8 @@ impl Architecture {
             )),
             // Whose rows have which sign is for the weights to say.
             Parametrisation::RowSigned => architecture.parametrised(Parametrisation::Free),
+            // What is given is A, and b is 1.
+            Parametrisation::MonotoneTied { .. } => Ok(architecture),
             Parametrisation::MonotoneShifted { .. } | Parametrisation::MonotoneProduct { .. } => {
                 architecture.parametrised(Parametrisation::MonotoneShifted { margin: LEAST_MARGIN })
             }

@@ -63,6 +63,7 @@ impl Architecture {
     pub fn new(name: impl Into<String>, map: Map, parametrisation: Parametrisation) -> Result<Self> {
         let name = name.into();
         parametrisation.check_form(&map)?;
+        let map = map.of_whole_weights()?;
         let weights = parametrisation.weight_class();
         if map.weights() != WeightClass::Any && map.weights() != weights {
             return Err(Error::invalid(format!(
@@ -103,7 +104,8 @@ impl Architecture {
         Self::new(self.name, free, parametrisation)
     }
 
-    /// The equation in a layer of that layout: what the engine solves and the certificate speaks about.
+    /// The equation in a layer of that layout, in the weights that the parametrisation makes: what the engine solves. What a
+    /// certificate speaks about is [`crate::Equilibrium::equation`].
     #[must_use]
     pub fn equation(&self, layout: Layout) -> Map {
         // Dense and convolutional layers both have groups for a norm.

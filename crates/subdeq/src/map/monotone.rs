@@ -1,4 +1,4 @@
-//! A7: monotone operators.
+//! A7 and A8: monotone operators.
 
 use subdeq_map::{Activation, Injection, Map};
 
@@ -25,7 +25,7 @@ pub struct Monotone {
 }
 
 impl Monotone {
-    /// Inner injection, shifted parametrisation with margin 0.02: the most accurate for its number of weights so far.
+    /// Inner injection, shifted parametrisation with margin 0.02.
     #[must_use]
     pub fn new(activation: Activation) -> Self {
         Self {
@@ -46,6 +46,13 @@ impl Monotone {
     #[must_use]
     pub fn product(self, margin: f64) -> Self {
         Self { parametrisation: Parametrisation::MonotoneProduct { margin }, ..self }
+    }
+
+    /// `W = (1 - margin) I - A'A + b (A - A')` with one number `b` (A8): the most accurate for its number of weights so far, with
+    /// margin 1.
+    #[must_use]
+    pub fn tied(self, margin: f64) -> Self {
+        Self { parametrisation: Parametrisation::MonotoneTied { margin }, ..self }
     }
 
     /// Injection outside the activation, with a shift.

@@ -11,7 +11,7 @@ const MARGIN: f64 = 0.02;
 
 impl Architecture {
     /// The names that [`Architecture::named`] understands.
-    pub const NAMES: [&'static str; 17] = [
+    pub const NAMES: [&'static str; 18] = [
         "subdeq-tanh",
         "subdeq-normalized-tanh",
         "subdeq-abs-normalized-tanh",
@@ -28,6 +28,7 @@ impl Architecture {
         "mondeq-tanh",
         "monotone",
         "monotone-product",
+        "monotone-tied",
         "monotone-tanh",
     ];
 
@@ -46,6 +47,7 @@ impl Architecture {
             "gains" => Parametrisation::SplitGains,
             "mondeq-relu" | "mondeq-tanh" => Parametrisation::MonotoneProduct { margin: 1.0 },
             "monotone-product" => Parametrisation::MonotoneProduct { margin: MARGIN },
+            "monotone-tied" => Parametrisation::MonotoneTied { margin: 1.0 },
             "monotone" | "monotone-tanh" => Parametrisation::MonotoneShifted { margin: MARGIN },
             _ => {
                 return Err(Error::invalid(format!(
@@ -73,7 +75,8 @@ mod tests {
         for layout in [Layout::Dense, Layout::Conv] {
             for name in Architecture::NAMES {
                 let architecture = Architecture::named(name, layout).unwrap();
-                assert_eq!(architecture.equation(layout), Map::named(name, layout).unwrap(), "{name}");
+                let map = Map::named(name, layout).unwrap();
+                assert_eq!(architecture.equation(layout), map.of_whole_weights().unwrap(), "{name}");
                 assert_eq!(architecture.name(), name);
             }
         }
@@ -82,7 +85,7 @@ mod tests {
     #[test]
     fn values_and_names_agree() {
         for layout in [Layout::Dense, Layout::Conv] {
-            let typed: [Result<Architecture>; 17] = [
+            let typed: [Result<Architecture>; 18] = [
                 SubDeq::Tanh.try_into(),
                 SubDeq::NormalizedTanh(PNorm::Inf).try_into(),
                 SubDeq::AbsNormalizedTanh.try_into(),
@@ -99,6 +102,7 @@ mod tests {
                 MonDeq::Tanh.try_into(),
                 Monotone::new(Relu).try_into(),
                 Monotone::new(Relu).product(MARGIN).try_into(),
+                Monotone::new(Relu).tied(1.0).try_into(),
                 Monotone::new(Tanh).try_into(),
             ];
             for (name, typed) in Architecture::NAMES.into_iter().zip(typed) {

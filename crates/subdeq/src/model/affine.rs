@@ -22,7 +22,8 @@ impl AffineShape {
         }
     }
 
-    fn outputs(&self) -> usize {
+    /// Units, or channels of images, that come out.
+    pub fn outputs(&self) -> usize {
         match *self {
             Self::Linear { outputs, .. } => outputs,
             Self::Conv(shape) => shape.outputs,
@@ -109,6 +110,21 @@ impl<A: Send + Sync> Affine<A> {
             }
         }
         Ok(())
+    }
+
+    /// Sets `b` to 0.
+    pub fn clear_bias<D: Network<Array = A>>(&mut self, device: &D) -> Result<()> {
+        Ok(device.fill(self.outputs(), 0.0, &mut self.bias.parameter.value)?)
+    }
+
+    /// Sets the gradient of `b` to 0.
+    pub fn clear_bias_gradient<D: Network<Array = A>>(&mut self, device: &D) -> Result<()> {
+        Ok(device.fill(self.outputs(), 0.0, &mut self.bias.parameter.gradient)?)
+    }
+
+    /// Units, or channels of images, that come out.
+    pub fn outputs(&self) -> usize {
+        self.shape.outputs()
     }
 
     /// Numbers per sample that come out.

@@ -2,6 +2,7 @@
 
 use subdeq_engine::{Network, Outcome, Picks, Real};
 
+use super::batch_norm::Statistics;
 use super::core_layer::CoreLayer;
 use super::{Classifier, norm_shape};
 use crate::Result;
@@ -89,7 +90,7 @@ impl<D: Network> Classifier<D> {
     /// Images that do not fit.
     pub fn injected(&mut self, x: &[D::Elem]) -> Result<Vec<D::Elem>> {
         let batch = self.load(x, None)?;
-        self.inject(batch)?;
+        self.inject(batch, Statistics::Running)?;
         let len = norm_shape(&self.spec, 1).image_len() * self.injections.len();
         let mut y = vec![Default::default(); batch * len];
         self.device.read(&made(&mut self.buffers)?.y, 0, &mut y)?;

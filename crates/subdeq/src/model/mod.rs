@@ -2,8 +2,11 @@
 
 mod affine;
 mod answer;
+mod batch_norm;
 mod core_layer;
+mod injection;
 mod names;
+mod noise;
 mod optimise;
 mod passes;
 mod radius;
@@ -14,17 +17,19 @@ use std::sync::Arc;
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::network::{ConvShape, NormPoolShape, NormState};
-use subdeq_engine::{Network, Operator, Real, Summary};
-use subdeq_map::{Activation, Injection, Map, Padding};
+use subdeq_engine::network::{ConvShape, NormPoolShape};
+use subdeq_engine::{Network, Operator, Summary};
+use subdeq_map::{Activation, Map, Padding};
 
 pub use answer::Answer;
+pub use noise::Noise;
 pub use passes::Batch;
 
 use affine::{Affine, AffineShape};
+use batch_norm::BatchNorm;
 use core_layer::CoreLayer;
+use injection::Injection;
 use passes::Buffers;
-use trained::Trained;
 
 use crate::map::Architecture;
 use crate::train::check_model;
@@ -73,6 +78,9 @@ pub struct ClassifierSpec {
     pub hidden: usize,
     /// Side of the pooling window of a convolutional classifier; `None` for a dense one.
     pub pool: Option<usize>,
+    /// Batch norm on the injection, before its ReLU if it has one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub injection_norm: bool,
     /// Number of classes.
     pub classes: usize,
     /// What is between injection and batch norm.
@@ -124,7 +132,7 @@ impl From<Summary> for BatchReport {
 /// use subdeq::{Adam, Cpu, Layout, Stopping};
 ///
 /// let spec = ClassifierSpec {
-///     height: 2, width: 2, channels: 1, hidden: 8, pool: None, classes: 2,
+///     height: 2, width: 2, channels: 1, hidden: 8, pool: None, injection_norm: false, classes: 2,
 ///     core: Core::Equilibrium {
 ///         architecture: Architecture::named("rational", Layout::Dense)?,
 ///         solver: None, stopping: Stopping::relative(1e-5), adjoint: None,
@@ -143,13 +151,11 @@ impl From<Summary> for BatchReport {
 pub struct Classifier<D: Network> {
     device: Arc<D>,
     spec: ClassifierSpec,
-    /// One affine map per injection of the core (the power ratio has two).
-    injections: Vec<Affine<D::Array>>,
+    /// As many as the core's equation takes (the power ratio takes two).
+    injections: Vec<Injection<D::Array>>,
     rectified: bool,
     core: CoreLayer<D>,
-    norm: NormState<D::Array>,
-    scale: Trained<D::Array>,
-    offset: Trained<D::Array>,
+    norm: BatchNorm<D::Array>,
     head: Affine<D::Array>,
     buffers: Option<Buffers<D>>,
     /// What happened since it was last read.
@@ -163,7 +169,8 @@ impl<D: Network> Classifier<D> {
     /// Sizes or values that contradict each other or do not fit into the device.
     pub fn new(device: Arc<D>, spec: ClassifierSpec, rng: &mut impl Rng) -> Result<Self> {
         check_model(&spec, 1)?;
-        let ClassifierSpec { height, width, channels, hidden, pool, classes, init, .. } = spec;
+        let ClassifierSpec { height, width, channels, hidden, pool, injection_norm, classes, init, .. } =
+            spec;
         let affine_shape = match pool {
             None => AffineShape::Linear { inputs: height * width * channels, outputs: hidden },
             Some(_) => AffineShape::Conv(ConvShape {
@@ -188,22 +195,15 @@ impl<D: Network> Classifier<D> {
         };
         let core = CoreLayer::new(&device, &spec.core, operator, affine_shape, init, rng)?;
         let injections = (0..count)
-            .map(|k| Affine::new(&*device, &format!("injection{k}"), affine_shape, init, rng))
+            .map(|k| {
+                Injection::new(&*device, &format!("injection{k}"), affine_shape, injection_norm, init, rng)
+            })
             .collect::<Result<_>>()?;
         let head_shape = AffineShape::Linear { inputs: norm_shape(&spec, 1).pooled_len(), outputs: classes };
         let head = Affine::new(&*device, "head", head_shape, Init::Release, rng)?;
-        let (zeros, ones) = (vec![D::Elem::ZERO; hidden], vec![D::Elem::ONE; hidden]);
-        let norm = NormState {
-            running_mean: device.zeros(hidden)?,
-            running_variance: device.upload(&ones)?,
-            batch_mean: device.zeros(hidden)?,
-            batch_inverse_deviation: device.zeros(hidden)?,
-            normalised: device.zeros(0)?,
-        };
-        let scale = Trained::new(&*device, "norm.scale", &ones)?;
-        let offset = Trained::new(&*device, "norm.offset", &zeros)?;
+        let norm = BatchNorm::new(&*device, "norm", hidden)?;
         let (buffers, tally) = (None, device.tally()?);
-        Ok(Self { device, spec, injections, rectified, core, norm, scale, offset, head, buffers, tally })
+        Ok(Self { device, spec, injections, rectified, core, norm, head, buffers, tally })
     }
 
     /// Its shape.
@@ -243,7 +243,7 @@ impl<D: Network> Classifier<D> {
 /// The monotone maps with an unbounded inner activation take `U x + b` as it is; all others need `y >= 0`.
 fn takes_linear_injection(map: &Map) -> bool {
     map.is_monotone()
-        && map.injection() == Injection::Inner
+        && map.injection() == subdeq_map::Injection::Inner
         && matches!(
             map.activation(),
             Activation::Relu | Activation::LeakyRelu { .. } | Activation::Softplus { .. }

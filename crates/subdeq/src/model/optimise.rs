@@ -35,7 +35,8 @@ impl<D: Network> Classifier<D> {
     /// # use subdeq::{Cpu, Layout};
     /// # let core = Core::named("split-sign", Layout::Dense)?;
     /// # let spec = ClassifierSpec {
-    /// #     height: 1, width: 2, channels: 1, hidden: 4, pool: None, classes: 2, core, init: Default::default(),
+    /// #     height: 1, width: 2, channels: 1, hidden: 4, pool: None, injection_norm: false, classes: 2, core,
+    /// #     init: Default::default(),
     /// # };
     /// # let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);
     /// # let mut model = Classifier::new(Cpu::<f32>::new(1)?.into(), spec, &mut rng)?;

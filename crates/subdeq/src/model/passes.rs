@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use subdeq_engine::network::{Adam, Rows, Scaling};
-use subdeq_engine::{Network, Order, Picks, Real, Summary};
+use subdeq_engine::network::{Adam, Rows};
+use subdeq_engine::{Crop, Dropout, Network, Order, Picks, Real, Summary};
 
-use super::affine::Affine;
+use super::batch_norm::Statistics;
 use super::core_layer::{CoreLayer, CoreStart};
 use super::trained::Trained;
-use super::{BatchReport, Classifier, norm_shape};
+use super::{BatchReport, Classifier, Noise, norm_shape};
 use crate::memory::made;
 use crate::{Error, Result};
 
@@ -20,6 +20,21 @@ pub struct Batch<'a, D: Network> {
     pub picks: Picks<'a, D::Integers>,
     /// Where each image's solve starts, one state per image of the data set; the results are put back there.
     pub states: Option<&'a mut D::Array>,
+    /// What is done to them.
+    pub noise: Noise,
+}
+
+/// How a batch is trained on.
+struct Lesson<'a, D: Network> {
+    start: CoreStart<'a, D>,
+    /// What is dropped of the features, by the numbers of the images.
+    head: Option<(Dropout, Picks<'a, D::Integers>)>,
+    label_smoothing: f64,
+}
+
+impl<D: Network> Lesson<'_, D> {
+    /// Without anything special.
+    const PLAIN: Self = Self { start: CoreStart::Usual, head: None, label_smoothing: 0.0 };
 }
 
 /// Arrays whose size depends on the batch.
@@ -59,7 +74,8 @@ impl<D: Network> Classifier<D> {
         let [input, injection, features, classes] = sizes.map(|size| size * batch);
         let state = injection / parts;
         self.buffers = None; // its memory may be needed for the larger one
-        self.norm.normalised = device.zeros(features)?;
+        self.norm.reserve(device, features)?;
+        self.injections.iter_mut().try_for_each(|injection| injection.reserve(device, batch))?;
         self.core.reserve(device, batch)?;
         self.buffers = Some(Buffers {
             capacity: batch,
@@ -93,7 +109,7 @@ impl<D: Network> Classifier<D> {
     /// As [`Classifier::train_step`].
     pub fn gradients(&mut self, x: &[D::Elem], labels: &[u32]) -> Result<BatchReport> {
         let batch = self.load(x, Some(labels))?;
-        self.differentiate(batch, CoreStart::Usual)?;
+        self.differentiate(batch, Lesson::PLAIN)?;
         Ok(self.finish()?.into())
     }
 
@@ -103,13 +119,19 @@ impl<D: Network> Classifier<D> {
     /// # Errors
     /// A batch that does not fit; a device that fails.
     pub fn step(&mut self, batch: Batch<'_, D>, adam: &Adam) -> Result<()> {
-        let Batch { images, picks, states } = batch;
-        let count = self.gather(images, picks.clone())?;
+        let Batch { images, picks, states, noise } = batch;
+        let Noise { crop, input, head, label_smoothing } = noise;
+        let count = self.gather(images, picks.clone(), crop)?;
+        if !input.is_none() {
+            let len = self.input_len();
+            self.device.drop_entries(len, picks.clone(), &input, &mut made(&mut self.buffers)?.x)?;
+        }
+        let head = (!head.is_none()).then(|| (head, picks.clone()));
         let start = match states {
             None => CoreStart::Usual,
             Some(states) => CoreStart::Warm { states, picks },
         };
-        self.differentiate(count, start)?;
+        self.differentiate(count, Lesson { start, head, label_smoothing })?;
         self.update(adam)
     }
 
@@ -119,7 +141,7 @@ impl<D: Network> Classifier<D> {
     /// # Errors
     /// A batch that does not fit; a device that fails.
     pub fn evaluate_batch(&mut self, images: &D::Images, picks: Picks<'_, D::Integers>) -> Result<()> {
-        let batch = self.gather(images, picks)?;
+        let batch = self.gather(images, picks, Crop::NONE)?;
         self.eval_forward(batch)?;
         self.take_loss(batch)
     }
@@ -184,7 +206,7 @@ impl<D: Network> Classifier<D> {
         images: &D::Images,
         picks: Picks<'_, D::Integers>,
     ) -> Result<Vec<D::Elem>> {
-        let batch = self.gather(images, picks)?;
+        let batch = self.gather(images, picks, Crop::NONE)?;
         self.logits_of_loaded(batch)
     }
 
@@ -201,10 +223,11 @@ impl<D: Network> Classifier<D> {
     /// # Errors
     /// A step number of 0.
     pub fn update(&mut self, adam: &Adam) -> Result<()> {
-        let Self { device, injections, head, scale, offset, core, .. } = self;
+        let Self { device, injections, head, norm, core, .. } = self;
         let device = &**device;
-        let affine = injections.iter_mut().chain([head]).flat_map(Affine::trained_mut);
-        let mut updates: Vec<_> = affine.chain([scale, offset]).map(Trained::update).collect();
+        let injections = injections.iter_mut().flat_map(|injection| injection.parts_mut().0);
+        let others = head.trained_mut().into_iter().chain(norm.parts_mut().0);
+        let mut updates: Vec<_> = injections.chain(others).map(Trained::update).collect();
         updates.extend(core.updates());
         device.adam(adam, &mut updates)?;
         drop(updates);
@@ -212,25 +235,31 @@ impl<D: Network> Classifier<D> {
     }
 
     /// Forward and backward pass of the images that are loaded.
-    fn differentiate(&mut self, batch: usize, start: CoreStart<'_, D>) -> Result<()> {
+    fn differentiate(&mut self, batch: usize, lesson: Lesson<'_, D>) -> Result<()> {
         // A loss that is not finite is the cause of whatever was refused after it.
-        self.forward_and_back(batch, start).map_err(|error| self.finish().err().unwrap_or(error))
+        self.forward_and_back(batch, lesson).map_err(|error| self.finish().err().unwrap_or(error))
     }
 
-    fn forward_and_back(&mut self, batch: usize, start: CoreStart<'_, D>) -> Result<()> {
-        self.core_forward(batch, start)?;
-        let Self { device, buffers, core, norm, scale, offset, head, spec, tally, .. } = self;
+    fn forward_and_back(&mut self, batch: usize, lesson: Lesson<'_, D>) -> Result<()> {
+        self.core_forward(batch, Statistics::OfBatch, lesson.start)?;
+        let Self { device, buffers, core, norm, head, spec, tally, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
         let shape = norm_shape(spec, batch);
         let z = core.states()?;
-        let scaling = Scaling { scale: &scale.parameter.value, offset: &offset.parameter.value };
-        device.norm_pool_train(shape, z, scaling, norm, &mut b.features)?;
+        norm.forward(device, shape, Statistics::OfBatch, z, &mut b.features)?;
+        let drop_features = |features: &mut D::Array| match &lesson.head {
+            Some((dropout, picks)) => {
+                device.drop_entries(shape.pooled_len(), picks.clone(), dropout, features)
+            }
+            None => Ok(()),
+        };
+        drop_features(&mut b.features)?;
         head.forward(device, batch, &b.features, false, &mut b.logits)?;
-        device.cross_entropy(batch, spec.classes, &b.logits, &b.labels, &mut b.glogits, tally)?;
+        let smoothing = lesson.label_smoothing;
+        device.cross_entropy(batch, spec.classes, smoothing, &b.logits, &b.labels, &mut b.glogits, tally)?;
         head.backward(device, batch, &b.features, None, &mut b.glogits, Some(&mut b.gfeatures))?;
-        let (scale, offset) = (&mut scale.parameter, &mut offset.parameter);
-        let gradients = Scaling { scale: &mut scale.gradient, offset: &mut offset.gradient };
-        device.norm_pool_backward(shape, z, &scale.value, norm, &b.gfeatures, &mut b.gz, gradients)?;
+        drop_features(&mut b.gfeatures)?;
+        norm.backward(device, shape, z, &b.gfeatures, &mut b.gz)?;
         core.backward(device, batch, &b.y, &mut b.gz, &mut b.gy, tally)?;
         self.injection_backward(batch)
     }
@@ -241,7 +270,8 @@ impl<D: Network> Classifier<D> {
         let state = norm_shape(spec, 1).image_len();
         let parts = injections.len();
         if let [injection] = &mut injections[..] {
-            return injection.backward(device, batch, &b.x, rectified.then_some(&b.y), &mut b.gy, None);
+            let rectified = rectified.then_some(&b.y);
+            return injection.backward(device, batch, &b.x, rectified, &mut b.gy, &mut b.gz);
         }
         if *rectified {
             device.relu_backward(batch * state * parts, &b.y, &mut b.gy)?;
@@ -250,25 +280,26 @@ impl<D: Network> Classifier<D> {
             let from = Rows { array: &b.gy, stride: parts * state, offset: k * state };
             let to = Rows { array: &mut b.part, stride: state, offset: 0 };
             device.copy_rows(batch, state, from, to)?;
-            injection.backward(device, batch, &b.x, None, &mut b.part, None)?;
+            injection.backward(device, batch, &b.x, None, &mut b.part, &mut b.gz)?;
         }
         Ok(())
     }
 
     /// From the images that are loaded to their logits, with the running statistics of batch norm.
     fn eval_forward(&mut self, batch: usize) -> Result<()> {
-        self.core_forward(batch, CoreStart::Usual)?;
-        let Self { device, buffers, core, norm, scale, offset, head, spec, .. } = self;
+        self.core_forward(batch, Statistics::Running, CoreStart::Usual)?;
+        let Self { device, buffers, core, norm, head, spec, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
-        let scaling = Scaling { scale: &scale.parameter.value, offset: &offset.parameter.value };
-        device.norm_pool_eval(norm_shape(spec, batch), core.states()?, scaling, norm, &mut b.features)?;
+        let shape = norm_shape(spec, batch);
+        norm.forward(device, shape, Statistics::Running, core.states()?, &mut b.features)?;
         head.forward(device, batch, &b.features, false, &mut b.logits)
     }
 
     fn take_loss(&mut self, batch: usize) -> Result<()> {
         let Self { device, buffers, spec, tally, .. } = self;
         let b = made(buffers)?;
-        Ok(device.cross_entropy(batch, spec.classes, &b.logits, &b.labels, &mut b.glogits, tally)?)
+        let (logits, labels) = (&b.logits, &b.labels);
+        Ok(device.cross_entropy(batch, spec.classes, 0.0, logits, labels, &mut b.glogits, tally)?)
     }
 
     /// Brings images from the host to the buffers.
@@ -317,12 +348,12 @@ impl<D: Network> Classifier<D> {
     }
 
     /// Puts the images that are picked together in the buffers.
-    fn gather(&mut self, images: &D::Images, picks: Picks<'_, D::Integers>) -> Result<usize> {
+    fn gather(&mut self, images: &D::Images, picks: Picks<'_, D::Integers>, crop: Crop) -> Result<usize> {
         let batch = picks.range.len();
         self.reserve(batch)?;
         let order = self.order();
         let b = made(&mut self.buffers)?;
-        self.device.gather(images, picks, order, &mut b.x, &mut b.labels)?;
+        self.device.gather(images, picks, crop, order, &mut b.x, &mut b.labels)?;
         Ok(batch)
     }
 
@@ -332,16 +363,16 @@ impl<D: Network> Classifier<D> {
     }
 
     /// From the images to the injections.
-    pub(super) fn inject(&mut self, batch: usize) -> Result<()> {
+    pub(super) fn inject(&mut self, batch: usize, statistics: Statistics) -> Result<()> {
         let Self { device, buffers, injections, rectified, spec, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
         let state = norm_shape(spec, 1).image_len();
         let parts = injections.len();
-        if let [injection] = &injections[..] {
-            return injection.forward(device, batch, &b.x, *rectified, &mut b.y);
+        if let [injection] = &mut injections[..] {
+            return injection.forward(device, batch, statistics, &b.x, *rectified, &mut b.y);
         }
-        for (k, injection) in injections.iter().enumerate() {
-            injection.forward(device, batch, &b.x, false, &mut b.part)?;
+        for (k, injection) in injections.iter_mut().enumerate() {
+            injection.forward(device, batch, statistics, &b.x, false, &mut b.part)?;
             let from = Rows { array: &b.part, stride: state, offset: 0 };
             let to = Rows { array: &mut b.y, stride: parts * state, offset: k * state };
             device.copy_rows(batch, state, from, to)?;
@@ -353,8 +384,8 @@ impl<D: Network> Classifier<D> {
     }
 
     /// Injection and core.
-    fn core_forward(&mut self, batch: usize, start: CoreStart<'_, D>) -> Result<()> {
-        self.inject(batch)?;
+    fn core_forward(&mut self, batch: usize, statistics: Statistics, start: CoreStart<'_, D>) -> Result<()> {
+        self.inject(batch, statistics)?;
         let Self { device, buffers, core, tally, .. } = self;
         core.forward(device, batch, &made(buffers)?.y, start, tally)
     }

@@ -41,10 +41,10 @@ struct Found<'a> {
     moved: Vec<f64>,
 }
 
-/// `U x + b` of the injection.
+/// `U x + b` of the injection, with its norm's running statistics folded into both.
 struct Input {
-    weights: Vec<f64>,
-    bias: Vec<f64>,
+    weights: Vec<Interval>,
+    bias: Vec<Interval>,
     /// 2-norms of the rows (of the kernels of each channel), rounded up.
     row_norms: Vec<f64>,
     /// A bound of `||U||_2`.
@@ -61,7 +61,7 @@ impl<D: Network> Classifier<D> {
     pub fn certified_radii(&mut self, x: &[D::Elem], certificate: &Certificate) -> Result<Vec<Option<f64>>> {
         let (head, input) = (self.head()?, self.input()?);
         let answers = self.answers(x)?;
-        let (Some(reach), Some(layer)) = (self.reach(certificate), self.equilibrium()) else {
+        let (Some(reach), Some(layer)) = (self.reach(certificate)?, self.equilibrium()) else {
             return Ok(vec![None; answers.len()]);
         };
         let z = layer.read_states()?;
@@ -86,15 +86,15 @@ impl<D: Network> Classifier<D> {
         Ok((0..answers.len()).map(one).collect())
     }
 
-    fn reach(&mut self, certificate: &Certificate) -> Option<Reach> {
-        let layer = self.equilibrium()?;
-        let (map, scope) = (layer.map().equation(), layer.scope());
-        let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else { return None };
+    fn reach(&mut self, certificate: &Certificate) -> Result<Option<Reach>> {
+        let Some(layer) = self.equilibrium() else { return Ok(None) };
+        let (map, scope) = (layer.equation()?, layer.scope());
+        let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else { return Ok(None) };
         if certificate.scope != scope || certificate.map != map {
-            return None;
+            return Ok(None);
         }
         let outer = map.injection() == Injection::Outer;
-        match (evidence, metric) {
+        Ok(match (evidence, metric) {
             // T3: m ||dz|| <= ||dy||; outside the activation, z - y is the solution for W y.
             (Evidence::Splitting { weights, margin, lipschitz, .. }, _) => {
                 let (m, norm) =
@@ -114,7 +114,7 @@ impl<D: Network> Classifier<D> {
                 factor.map(|factor| Reach::Thompson { factor })
             }
             _ => None,
-        }
+        })
     }
 
     /// A stored array by its name.
@@ -124,19 +124,26 @@ impl<D: Network> Classifier<D> {
         Ok(numbers(host))
     }
 
+    /// Batch norm with its running statistics, `x -> factor x + shift`, channel by channel.
+    fn folded_norm(state: &[(String, Vec<D::Elem>)], name: &str) -> Result<Vec<(Interval, Interval)>> {
+        let array = |part: &str| Self::array(state, &format!("{name}.{part}"));
+        let (scale, offset) = (array("scale")?, array("offset")?);
+        let (mean, variance) = (array("running_mean")?, array("running_variance")?);
+        let point = Interval::point;
+        let channel = |c: usize| {
+            let factor = point(scale[c]) / (point(variance[c]) + point(NORM_EPSILON)).sqrt();
+            (factor, point(offset[c]) - point(mean[c]) * factor)
+        };
+        Ok((0..scale.len()).map(channel).collect())
+    }
+
     fn head(&mut self) -> Result<Head> {
         let state = self.state()?;
         let array = |name: &str| Self::array(&state, name);
         let (weight, bias) = (array("head.weight")?, array("head.bias")?);
-        let (scale, offset) = (array("norm.scale")?, array("norm.offset")?);
-        let (mean, variance) = (array("norm.running_mean")?, array("norm.running_variance")?);
+        let (factor, shift): (Vec<_>, Vec<_>) = Self::folded_norm(&state, "norm")?.into_iter().unzip();
         let point = Interval::point;
         let channels = self.spec.hidden;
-        let factor: Vec<Interval> = (0..channels)
-            .map(|c| point(scale[c]) / (point(variance[c]) + point(NORM_EPSILON)).sqrt())
-            .collect();
-        let shift: Vec<Interval> =
-            (0..channels).map(|c| point(offset[c]) - point(mean[c]) * factor[c]).collect();
         let shape = norm_shape(&self.spec, 1);
         let (rows, columns) = (shape.height / shape.window, shape.width / shape.window);
         let (features, area) = (shape.pooled_len(), point((shape.window * shape.window) as f64));
@@ -162,24 +169,34 @@ impl<D: Network> Classifier<D> {
 
     fn input(&mut self) -> Result<Input> {
         let state = self.state()?;
-        let weights = Self::array(&state, "injection0.weight")?;
-        let bias = Self::array(&state, "injection0.bias")?;
-        let fan_in = weights.len() / bias.len();
         let point = Interval::point;
-        let row_norms = weights.chunks_exact(fan_in).map(two_norm).collect();
+        let intervals = |name: &str| -> Result<Vec<Interval>> {
+            Ok(Self::array(&state, name)?.into_iter().map(point).collect())
+        };
+        let (mut weights, mut bias) = (intervals("injection0.weight")?, intervals("injection0.bias")?);
+        let fan_in = weights.len() / bias.len();
+        if self.spec.injection_norm {
+            let folded = Self::folded_norm(&state, "injection0.norm")?;
+            for ((row, bias), (factor, shift)) in weights.chunks_exact_mut(fan_in).zip(&mut bias).zip(folded)
+            {
+                row.iter_mut().for_each(|w| *w = *w * factor);
+                *bias = *bias * factor + shift;
+            }
+        }
+        let row_norms = weights.chunks_exact(fan_in).map(length).collect();
         // sqrt(||U||_1 ||U||_inf), where a kernel counts with all its taps.
         let (taps, inputs) = if self.spec.pool.is_some() { (9, fan_in / 9) } else { (1, fan_in) };
         let mut columns = vec![point(0.0); inputs];
         let mut rows = vec![point(0.0); bias.len()];
         for (at, w) in weights.iter().enumerate() {
-            let size = point(w.abs());
+            let size = point(w.magnitude());
             rows[at / fan_in] = rows[at / fan_in] + size;
             columns[at % fan_in / taps] = columns[at % fan_in / taps] + size;
         }
         let most = |sums: &[Interval]| sums.iter().fold(0.0f64, |m, s| m.max(s.hi));
         let mut norm = (point(most(&rows)) * point(most(&columns))).sqrt().hi;
         if taps == 1 {
-            norm = norm.min(two_norm(&weights));
+            norm = norm.min(length(&weights));
         }
         Ok(Input { weights, bias, row_norms, norm })
     }
@@ -193,12 +210,9 @@ impl<D: Network> Classifier<D> {
             let (pixel, o) = (i / outputs, i % outputs);
             if self.spec.pool.is_none() {
                 let row = &input.weights[o * x.len()..][..x.len()];
-                return row
-                    .iter()
-                    .zip(x)
-                    .fold(point(input.bias[o]), |sum, (w, x)| sum + point(*w) * point(*x));
+                return row.iter().zip(x).fold(input.bias[o], |sum, (&w, x)| sum + w * point(*x));
             }
-            let mut sum = point(input.bias[o]);
+            let mut sum = input.bias[o];
             for tap in 0..9 {
                 let (row, column) = (pixel / width + tap / 3, pixel % width + tap % 3);
                 // Rows and columns count from one outside the image.
@@ -206,7 +220,7 @@ impl<D: Network> Classifier<D> {
                     let at = (row - 1) * width + column - 1;
                     for c in 0..inputs {
                         let x = point(x[c * height * width + at]);
-                        sum = sum + point(input.weights[(o * inputs + c) * 9 + tap]) * x;
+                        sum = sum + input.weights[(o * inputs + c) * 9 + tap] * x;
                     }
                 }
             }
@@ -273,5 +287,10 @@ fn numbers<T: Real>(x: &[T]) -> Vec<f64> {
 
 /// Upper bound of the 2-norm.
 fn two_norm(x: &[f64]) -> f64 {
-    x.iter().fold(Interval::point(0.0), |sum, &x| sum + Interval::point(x).square()).sqrt().hi
+    length(&x.iter().map(|&x| Interval::point(x)).collect::<Vec<_>>())
+}
+
+/// The same of numbers that are known to lie in intervals.
+fn length(x: &[Interval]) -> f64 {
+    x.iter().fold(Interval::point(0.0), |sum, x| sum + x.square()).sqrt().hi
 }

@@ -84,22 +84,30 @@ impl<D: Network> Classifier<D> {
         for (parameter, moments) in self.core.own() {
             all.extend(arrays(&format!("core.{}", parameter.name), parameter, moments));
         }
-        let affines = self.injections.iter().chain([&self.head]).chain(self.core.affine());
-        for trained in affines.flat_map(|affine| affine.trained()).chain([&self.scale, &self.offset]) {
+        let affines = self.core.affine().into_iter().chain([&self.head]);
+        let injections = self.injections.iter().flat_map(|injection| injection.trained());
+        let others = affines.flat_map(|affine| affine.trained()).chain(self.norm.trained());
+        for trained in injections.chain(others) {
             all.extend(arrays(&trained.parameter.name, &trained.parameter, &trained.moments));
         }
-        all.push(("norm.running_mean".into(), hidden, &self.norm.running_mean));
-        all.push(("norm.running_variance".into(), hidden, &self.norm.running_variance));
+        let norms = self.injections.iter().filter_map(|injection| injection.norm()).chain([&self.norm]);
+        all.extend(norms.flat_map(|norm| norm.statistics()).map(|(name, array)| (name, hidden, array)));
         all
     }
 
     pub(super) fn arrays_mut(&mut self) -> Vec<Named<&mut D::Array>> {
         let hidden = self.spec.hidden;
-        let Self { core, injections, head, scale, offset, norm, .. } = self;
-        let mut all = Vec::new();
-        let mut affines: Vec<_> = injections.iter_mut().chain([head]).collect();
+        let Self { core, injections, head, norm, .. } = self;
+        let (mut all, mut learned, mut remembered) = (Vec::new(), Vec::new(), Vec::new());
+        for (trained, statistics) in injections.iter_mut().map(|injection| injection.parts_mut()) {
+            learned.extend(trained);
+            remembered.extend(statistics);
+        }
+        let (trained, statistics) = norm.parts_mut();
+        learned.extend(trained.into_iter().chain(head.trained_mut()));
+        remembered.extend(statistics);
         match core {
-            CoreLayer::Explicit { affine, .. } => affines.push(affine),
+            CoreLayer::Explicit { affine, .. } => learned.extend(affine.trained_mut()),
             other => {
                 for (parameter, moments) in other.own_mut() {
                     let name = format!("core.{}", parameter.name);
@@ -107,12 +115,11 @@ impl<D: Network> Classifier<D> {
                 }
             }
         }
-        for trained in affines.into_iter().flat_map(|affine| affine.trained_mut()).chain([scale, offset]) {
+        for trained in learned {
             let name = trained.parameter.name.clone();
             all.extend(arrays_mut(&name, &mut trained.parameter, &mut trained.moments));
         }
-        all.push(("norm.running_mean".into(), hidden, &mut norm.running_mean));
-        all.push(("norm.running_variance".into(), hidden, &mut norm.running_variance));
+        all.extend(remembered.into_iter().map(|(name, array)| (name, hidden, array)));
         all
     }
 }

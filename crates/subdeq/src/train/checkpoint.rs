@@ -94,7 +94,7 @@ pub struct Checkpoint {
     pub batches: usize,
     /// Sums over those batches.
     pub running: Running,
-    /// The lowest validation error so far and its epoch (from 1), if an epoch was completed.
+    /// The lowest validation error so far (or the last training error) and its epoch (from 1), if an epoch was completed.
     pub best: Option<(f64, usize)>,
     /// The step of the splitting solvers.
     pub splitting_step: Option<f64>,

@@ -1,10 +1,11 @@
 //! Everything that decides what a training run computes.
 
 use serde::{Deserialize, Serialize};
+use subdeq_engine::network::Adam;
 
 use super::sizes::check_model;
 use super::trainer::EVALUATION_BATCH;
-use super::{Checkpoint, Cosine};
+use super::{Checkpoint, Cosine, Recipe};
 use crate::model::ClassifierSpec;
 use crate::{Error, Result};
 
@@ -13,8 +14,11 @@ use crate::{Error, Result};
 pub struct DataConfig {
     /// Name or folder of the data set.
     pub name: String,
-    /// How it was split into training, validation and test: `release` or `paper`.
+    /// How it was split into training, validation and test: `release`, `paper` or `standard`.
     pub split: String,
+    /// Training images that the standard split holds out for validation.
+    #[serde(default, skip_serializing_if = "is_none_held_out")]
+    pub validation: usize,
     /// Seed of the split.
     pub split_seed: u64,
     /// Checksum of the split, so that a repetition notices other data.
@@ -38,19 +42,28 @@ pub struct TrainConfig {
     pub epochs: usize,
     /// Images in a batch.
     pub batch: usize,
-    /// Adam's L2 term.
+    /// Adam's L2 term, or AdamW's decay.
     pub weight_decay: f64,
-    /// Seed of the parameters, of the order of the images, and of the mirroring.
+    /// Seed of the parameters, of the order of the images, and of all that is done to them.
     pub seed: u64,
     /// Start the solve of an image where that of the epoch before ended.
     #[serde(default)]
     pub warm_start: bool,
     /// The learning rate.
     pub rate: Cosine,
+    /// What is done beside plain steps.
+    #[serde(default, skip_serializing_if = "Recipe::is_plain")]
+    pub recipe: Recipe,
     /// The data.
     pub data: DataConfig,
     /// The model.
     pub model: ClassifierSpec,
+}
+
+/// What is not said in a config needs no line there: configs, and the ledgers that runs are found in by theirs, stay as they were.
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_none_held_out(validation: &usize) -> bool {
+    *validation == 0
 }
 
 /// More updates, or images in an epoch, than any training makes.
@@ -118,8 +131,27 @@ impl TrainConfig {
                 return Err(Error::Invalid(format!("{what} must be a number from 0, not {x}")));
             }
         }
-        Ok(())
+        self.recipe.check(&self.model, self.epochs)
     }
+
+    /// The update of step `step` (from 0), where an epoch has so many batches.
+    #[must_use]
+    pub fn adam(&self, step: u64, batches: usize) -> Adam {
+        let (rate, number) = (self.rate_at(step, batches), step + 1);
+        if self.recipe.decoupled_decay {
+            Adam::decoupled(rate, self.weight_decay, number)
+        } else {
+            Adam::new(rate, self.weight_decay, number)
+        }
+    }
+
+    /// The learning rate of step `step` (from 0), where an epoch has so many batches.
+    #[must_use]
+    pub fn rate_at(&self, step: u64, batches: usize) -> f64 {
+        let steps = |epochs: usize| (epochs * batches) as u64;
+        self.rate.after_warm_up(step, steps(self.recipe.warm_up), steps(self.epochs))
+    }
+
     /// Images in a batch of a data set of so many: all of them, if fewer than asked for are there.
     ///
     /// # Errors

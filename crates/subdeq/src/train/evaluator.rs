@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use subdeq_engine::{Network, Picks};
+use subdeq_engine::{Network, Picks, View};
 
 use super::trainer::{EVALUATION_BATCH, in_order};
 use super::{Evaluation, Example, Images, ModelNote, Order};
@@ -134,7 +134,7 @@ fn standardised(images: &Images, indices: &[usize]) -> Vec<f32> {
     let len = images.image_len();
     let mut x = vec![0.0; indices.len() * len];
     for (&index, x) in indices.iter().zip(x.chunks_exact_mut(len)) {
-        images.standardise(index, false, Order::ChannelsFirst, x);
+        images.standardise(index, View::default(), Order::ChannelsFirst, x);
     }
     x
 }

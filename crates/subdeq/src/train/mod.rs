@@ -7,7 +7,7 @@
 //! | `config.toml` | everything that decides the result; complete, so that the run can be repeated |
 //! | `metrics.jsonl` | one line per epoch |
 //! | `checkpoint.safetensors` | parameters, optimiser, position: where `resume` continues, bit for bit |
-//! | `model.safetensors` | the model with the lowest validation error: docs/model-file.md says how to read it without this software |
+//! | `model.safetensors` | the model with the lowest validation error (the last one, if nothing is held out): docs/model-file.md says how to read it without this software |
 //! | `evaluation.json` | what that model does on the test images |
 //!
 //! One process trains in a folder at a time ([`RunFolder::claim`]); what is read from files is compared with what their
@@ -21,6 +21,7 @@ mod evaluation;
 mod evaluator;
 mod model_description;
 mod model_file;
+mod recipe;
 mod regular_file;
 mod run;
 mod run_folder;
@@ -37,6 +38,7 @@ pub use evaluation::{Evaluation, Example, VerdictSummary};
 pub use evaluator::{EvaluationOptions, certified_radii, certify_samples, evaluate_in_full};
 pub(crate) use model_file::understood;
 pub use model_file::{ModelNote, effective_weights, is_model_file, load_model, save_model};
+pub use recipe::Recipe;
 pub use regular_file::{check_regular_file, read_regular_file};
 pub use run::{EVALUATION, Parts, RunOptions, train_run};
 pub use run_folder::{Claim, RunFolder};

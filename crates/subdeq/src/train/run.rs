@@ -16,7 +16,7 @@ use crate::Result;
 pub struct Parts {
     /// What the parameters are fitted to.
     pub train: Images,
-    /// What selects the epoch.
+    /// What selects the epoch; if there are none, the last one is taken.
     pub validation: Images,
     /// What is reported.
     pub test: Images,

@@ -30,8 +30,9 @@ pub type ArraySizes = Vec<(String, u64)>;
 /// Sizes that cannot be counted.
 pub fn model_arrays(spec: &ClassifierSpec) -> Result<ArraySizes> {
     let mut arrays = parameters(spec).ok_or_else(|| uncountable(spec))?;
-    let hidden = spec.hidden as u64;
-    arrays.extend(["norm.running_mean", "norm.running_variance"].map(|name| (name.to_owned(), hidden)));
+    for norm in norms(spec) {
+        arrays.extend(of_norm(spec, &norm, ["running_mean", "running_variance"]));
+    }
     Ok(arrays)
 }
 
@@ -179,6 +180,10 @@ fn memory(spec: &ClassifierSpec, batch: u64) -> Option<u64> {
     }
     let state = state_len(spec)?;
     let (mut states, mut kept) = (STATES, 0);
+    if spec.injection_norm {
+        // Before and after it, for the way back.
+        states += 2;
+    }
     if let Core::Equilibrium { solver, adjoint, .. } = &spec.core {
         kept = solver.and_then(history).unwrap_or(0) as u64;
         if let Some(Adjoint::Unrolled { steps }) = adjoint {
@@ -227,11 +232,8 @@ fn parameters(spec: &ClassifierSpec) -> Option<ArraySizes> {
     let square = product(&[spec.hidden, spec.hidden, taps])?;
     let hidden = spec.hidden as u64;
     let mut arrays = ArraySizes::new();
-    let mut injections = 1;
     match &spec.core {
         Core::Equilibrium { architecture, .. } => {
-            let layout = if spec.pool.is_some() { Layout::Conv } else { Layout::Dense };
-            injections = architecture.equation(layout).form().injection_count();
             arrays.extend(free(architecture, square, product(&[spec.hidden, spec.hidden])?));
         }
         Core::ExplicitTanh => {
@@ -245,14 +247,38 @@ fn parameters(spec: &ClassifierSpec) -> Option<ArraySizes> {
         Some(_) => product(&[spec.channels, taps])?,
     };
     let injection = inputs.checked_mul(hidden)?;
-    for k in 0..injections {
+    for k in 0..injections(spec) {
         arrays.push((format!("injection{k}.weight"), injection));
         arrays.push((format!("injection{k}.bias"), hidden));
     }
     arrays.push(("head.weight".to_owned(), features(spec)?.checked_mul(spec.classes as u64)?));
     arrays.push(("head.bias".to_owned(), spec.classes as u64));
-    arrays.extend(["norm.scale", "norm.offset"].map(|name| (name.to_owned(), hidden)));
+    for norm in norms(spec) {
+        arrays.extend(of_norm(spec, &norm, ["scale", "offset"]));
+    }
     Some(arrays)
+}
+
+/// Injections that the core's equation takes.
+fn injections(spec: &ClassifierSpec) -> usize {
+    match &spec.core {
+        Core::Equilibrium { architecture, .. } => {
+            let layout = if spec.pool.is_some() { Layout::Conv } else { Layout::Dense };
+            architecture.equation(layout).form().injection_count()
+        }
+        Core::ExplicitTanh | Core::NeuralOde { .. } => 1,
+    }
+}
+
+/// The names of the batch norms.
+fn norms(spec: &ClassifierSpec) -> Vec<String> {
+    let normed = if spec.injection_norm { injections(spec) } else { 0 };
+    (0..normed).map(|k| format!("injection{k}.norm")).chain(["norm".to_owned()]).collect()
+}
+
+/// Arrays of a batch norm: one number per channel.
+fn of_norm(spec: &ClassifierSpec, norm: &str, arrays: [&str; 2]) -> [(String, u64); 2] {
+    arrays.map(|array| (format!("{norm}.{array}"), spec.hidden as u64))
 }
 
 /// The free parameters of a layer.
@@ -263,6 +289,7 @@ fn free(architecture: &Architecture, square: u64, pairs: u64) -> ArraySizes {
     match architecture.parametrisation() {
         Parametrisation::SplitGains => of_core(&[("gain", pairs), ("weight", square)]),
         Parametrisation::MonotoneProduct { .. } => of_core(&[("a", square), ("b", square)]),
+        Parametrisation::MonotoneTied { .. } => of_core(&[("a", square), ("b", 1)]),
         _ => of_core(&[("weight", square)]),
     }
 }
@@ -282,6 +309,7 @@ mod tests {
             channels: 3,
             hidden: 4,
             pool: (layout == Layout::Conv).then_some(2),
+            injection_norm: false,
             classes: 6,
             core: Core::named(name, layout).unwrap(),
             init: Init::Release,
@@ -292,8 +320,9 @@ mod tests {
     fn the_sizes_are_those_of_the_model_itself() {
         let device = Arc::new(Cpu::<f32>::new(1).unwrap());
         for layout in [Layout::Dense, Layout::Conv] {
-            for name in Core::names() {
-                let spec = spec(name, layout);
+            let normed = |name| ClassifierSpec { injection_norm: true, ..spec(name, layout) };
+            for spec in Core::names().into_iter().flat_map(|name| [spec(name, layout), normed(name)]) {
+                let name = spec.core.name();
                 let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(1);
                 let model = Classifier::new(device.clone(), spec.clone(), &mut rng).unwrap();
                 let state = model.state().unwrap();

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::network::Adam;
 use subdeq_engine::{Images, MIRRORED, Network, Picks, Summary};
 
 use super::{
@@ -99,10 +98,10 @@ pub struct EpochMetrics {
     pub train_loss: f64,
     /// Error of the training batches, in percent.
     pub train_error: f64,
-    /// Mean loss on the validation images.
-    pub validation_loss: f64,
-    /// Error on the validation images, in percent.
-    pub validation_error: f64,
+    /// Mean loss on the validation images, if there are any.
+    pub validation_loss: Option<f64>,
+    /// Error on the validation images, in percent, if there are any.
+    pub validation_error: Option<f64>,
     /// Forward iterations per training sample.
     pub forward_iterations: f64,
     /// Adjoint iterations per training sample.
@@ -142,8 +141,8 @@ struct WarmStates<D: Network> {
 /// The images of a training, on the device.
 struct OnDevice<D: Network> {
     train: D::Images,
-    validation: D::Images,
-    validation_len: usize,
+    /// With their number, if there are any.
+    validation: Option<(D::Images, usize)>,
 }
 
 /// A training run in progress.
@@ -253,7 +252,8 @@ impl<D: Network<Elem = f32>> Trainer<D> {
         self.at.epoch >= self.config.epochs
     }
 
-    /// The lowest validation error and its epoch, once an epoch is done.
+    /// The lowest validation error and its epoch, once an epoch is done; without validation images the training error of the last
+    /// one.
     #[must_use]
     pub fn best(&self) -> Option<(f64, usize)> {
         self.at.best
@@ -264,20 +264,18 @@ impl<D: Network<Elem = f32>> Trainer<D> {
     /// # Errors
     /// A loss or solve that is not finite, with the place and what to try; the last checkpoint stays.
     pub fn run(&mut self, train: &Images, validation: &Images, watch: Watch<'_>) -> Result<ControlFlow<()>> {
-        if train.len() < 2 || validation.is_empty() {
-            return Err(Error::Invalid(format!(
-                "{} training and {} validation images are too few",
-                train.len(),
-                validation.len()
-            )));
+        if train.len() < 2 {
+            return Err(Error::Invalid(format!("{} training images are too few", train.len())));
         }
         self.config.batch = self.config.batch_of(train.len())?;
         self.make_states(train.len())?;
         let (device, classes) = (self.model.device().clone(), self.config.model.classes);
         let images = OnDevice {
             train: device.images(train, classes)?,
-            validation: device.images(validation, classes)?,
-            validation_len: validation.len(),
+            validation: match validation.len() {
+                0 => None,
+                count => Some((device.images(validation, classes)?, count)),
+            },
         };
         while !self.finished() {
             if self.epoch(train.len(), &images, watch)?.is_break() {
@@ -291,7 +289,7 @@ impl<D: Network<Elem = f32>> Trainer<D> {
         let device = self.model.device().clone();
         let list = device.integers(&self.list(count))?;
         let batches = self.batches(count);
-        let total = (self.config.epochs * batches.len()) as u64;
+        let noise = self.config.recipe.noise(self.config.seed, self.at.epoch);
         let (clock, mut saved) = (Instant::now(), Instant::now());
         if self.at.batches == 0
             && let Some(layer) = self.model.equilibrium()
@@ -301,11 +299,10 @@ impl<D: Network<Elem = f32>> Trainer<D> {
         }
         let mut unread = 0;
         for (index, range) in batches.iter().enumerate().skip(self.at.batches) {
-            let rate = self.config.rate.at(self.at.step, total);
-            let adam = Adam::new(rate, self.config.weight_decay, self.at.step + 1);
+            let adam = self.config.adam(self.at.step, batches.len());
             let states = self.states.as_mut().map(|states| &mut states.array);
             let picks = Picks { list: &list, range: range.clone() };
-            let stepped = self.model.step(Batch { images: &images.train, picks, states }, &adam);
+            let stepped = self.model.step(Batch { images: &images.train, picks, states, noise }, &adam);
             stepped.map_err(|why| self.located(index, why))?;
             self.at.step += 1;
             self.at.batches = index + 1;
@@ -331,7 +328,8 @@ impl<D: Network<Elem = f32>> Trainer<D> {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        let rate = self.config.rate.at(total.min(self.at.step).saturating_sub(1), total);
+        let total = (self.config.epochs * batches.len()) as u64;
+        let rate = self.config.rate_at(total.min(self.at.step).saturating_sub(1), batches.len());
         self.complete(images, (clock.elapsed().as_secs_f64(), rate), batches.len(), watch)
     }
 
@@ -362,14 +360,17 @@ impl<D: Network<Elem = f32>> Trainer<D> {
         batches: usize,
         watch: Watch<'_>,
     ) -> Result<ControlFlow<()>> {
-        let found = evaluate_set(&mut self.model, &images.validation, images.validation_len)?;
+        let found = match &images.validation {
+            Some((validation, count)) => Some(evaluate_set(&mut self.model, validation, *count)?),
+            None => None,
+        };
         let running = self.at.running;
         let metrics = EpochMetrics {
             epoch: self.at.epoch + 1,
             train_loss: running.mean_loss(),
             train_error: running.error_percent(),
-            validation_loss: found.mean_loss(),
-            validation_error: found.error_percent(),
+            validation_loss: found.map(|found| found.mean_loss()),
+            validation_error: found.map(|found| found.error_percent()),
             forward_iterations: running.forward_iterations(),
             backward_iterations: running.backward_iterations(),
             converged: running.converged_share(),
@@ -377,8 +378,10 @@ impl<D: Network<Elem = f32>> Trainer<D> {
             learning_rate,
             seconds,
         };
-        if self.at.best.is_none_or(|(error, _)| metrics.validation_error < error) {
-            self.at.best = Some((metrics.validation_error, metrics.epoch));
+        // Without images that were held out, nothing speaks for any epoch but the last.
+        let error = metrics.validation_error.unwrap_or(metrics.train_error);
+        if found.is_none() || self.at.best.is_none_or(|(least, _)| error < least) {
+            self.at.best = Some((error, metrics.epoch));
             self.best = selected(self.model.state()?);
             self.write_model()?;
         }
@@ -440,7 +443,7 @@ impl<D: Network<Elem = f32>> Trainer<D> {
         ))
     }
 
-    /// The parameters of the lowest validation error.
+    /// The parameters of the lowest validation error, or the last ones.
     ///
     /// # Errors
     /// No epoch was completed.
@@ -459,7 +462,7 @@ impl<D: Network<Elem = f32>> Trainer<D> {
 pub struct Selected {
     /// The epoch, from 1.
     pub epoch: usize,
-    /// Its validation error, in percent.
+    /// Its validation error in percent, or training error if nothing was held out.
     pub error: f64,
     /// The arrays.
     pub tensors: Vec<(String, Vec<f32>)>,

@@ -13,6 +13,7 @@ fn spec(layout: Layout, core: Core) -> ClassifierSpec {
         channels: 2,
         hidden: 5,
         pool,
+        injection_norm: false,
         classes: 3,
         core,
         init: Init::Release,
@@ -47,9 +48,15 @@ fn cores(layout: Layout, tolerance: f64) -> Vec<Core> {
 #[test]
 fn the_loss_moves_as_each_gradient_says() {
     for layout in [Layout::Dense, Layout::Conv] {
-        for core in cores(layout, 1e-13) {
-            let what = format!("{layout:?} {core:?}");
-            let mut model = Classifier::<Cpu<f64>>::new(cpu(), spec(layout, core), &mut rng(1)).unwrap();
+        let plain = cores(layout, 1e-13).into_iter().map(|core| spec(layout, core));
+        // Signed and positive injections, two of them, and cores that are no equilibria.
+        let normed = cores(layout, 1e-13).into_iter().filter(|core| {
+            ["monotone", "split-sign", "power-ratio", "explicit-tanh", "node-tanh"].contains(&core.name())
+        });
+        let normed = normed.map(|core| ClassifierSpec { injection_norm: true, ..spec(layout, core) });
+        for spec in plain.chain(normed) {
+            let what = format!("{layout:?}, injection norm {}, {:?}", spec.injection_norm, spec.core);
+            let mut model = Classifier::<Cpu<f64>>::new(cpu(), spec, &mut rng(1)).unwrap();
             let x = random(6 * 32, 2);
             let labels = [0, 1, 2, 0, 1, 2];
             model.gradients(&x, &labels).unwrap();

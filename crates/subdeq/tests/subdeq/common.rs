@@ -34,6 +34,8 @@ pub fn maps(layout: Layout) -> Vec<Architecture> {
     for activation in [Activation::Relu, leaky, Activation::Tanh, Activation::Softsign, softplus] {
         maps.push(built(Monotone::new(activation).product(0.5)));
         maps.push(built(Monotone::new(activation).product(0.5).outer(0.3)));
+        maps.push(built(Monotone::new(activation).tied(0.1)));
+        maps.push(built(Monotone::new(activation).tied(1.0).outer(0.3)));
     }
     maps
 }

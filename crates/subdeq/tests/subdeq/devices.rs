@@ -6,10 +6,11 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::map::Architecture;
-use subdeq::model::{Batch, Classifier, ClassifierSpec, Core};
-use subdeq::subdeq_engine::{Checking, DataSets, Images, Picks, Traffic};
+use subdeq::model::{Batch, Classifier, ClassifierSpec, Core, Noise};
+use subdeq::subdeq_engine::{Checking, Crop, DataSets, Dropout, Images, Picks, Traffic};
 use subdeq::train::{
-    Cosine, DataConfig, EvaluationOptions, Parts, RunFolder, RunOptions, TensorFile, TrainConfig, train_run,
+    Cosine, DataConfig, EvaluationOptions, Parts, Recipe, RunFolder, RunOptions, TensorFile, TrainConfig,
+    train_run,
 };
 use subdeq::{Adam, Cpu, Device, Init, Layout, Network, OdeActivation, Stopping};
 
@@ -33,11 +34,21 @@ fn cores(layout: Layout) -> Vec<Core> {
 fn spec(layout: Layout, core: Core) -> ClassifierSpec {
     let pool = (layout == Layout::Conv).then_some(2);
     let init = Init::Release;
-    ClassifierSpec { height: 4, width: 4, channels: 2, hidden: 5, pool, classes: 3, core, init }
+    ClassifierSpec {
+        height: 4,
+        width: 4,
+        channels: 2,
+        hidden: 5,
+        pool,
+        injection_norm: false,
+        classes: 3,
+        core,
+        init,
+    }
 }
 
 /// Images whose class can be seen: a bright row.
-fn images(count: usize, seed: u64) -> Images {
+pub fn images(count: usize, seed: u64) -> Images {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let labels: Vec<u32> = (0..count as u32).map(|i| i % 3).collect();
     let mut pixels: Vec<u8> = (0..count * 32).map(|_| rng.random_range(0..60)).collect();
@@ -67,7 +78,8 @@ fn nothing_travels_inside_a_step() {
             let device = watched();
             let warm = matches!(core, Core::Equilibrium { .. });
             let mut rng = ChaCha8Rng::seed_from_u64(1);
-            let mut model = Classifier::new(device.clone(), spec(layout, core), &mut rng).unwrap();
+            let spec = ClassifierSpec { injection_norm: true, ..spec(layout, core) };
+            let mut model = Classifier::new(device.clone(), spec, &mut rng).unwrap();
             let set = device.images(&images(12, 2), 3).unwrap();
             let list = device.integers(&(0..12).collect::<Vec<u32>>()).unwrap();
             let state_len = if layout == Layout::Dense { 5 } else { 5 * 16 };
@@ -76,7 +88,14 @@ fn nothing_travels_inside_a_step() {
             let mut step = |number: u64| {
                 let states = (warm && number.is_multiple_of(2)).then_some(&mut states);
                 let picks = Picks { list: &list, range: 3..11 };
-                model.step(Batch { images: &set, picks, states }, &Adam::new(1e-3, 1e-5, number)).unwrap();
+                let noise = Noise {
+                    crop: Crop::new(1, 1, number),
+                    input: Dropout::new(0.1, 2, number),
+                    head: Dropout::new(0.1, 3, number),
+                    label_smoothing: 0.1,
+                };
+                let batch = Batch { images: &set, picks, states, noise };
+                model.step(batch, &Adam::new(1e-3, 1e-5, number)).unwrap();
                 model.finish().unwrap()
             };
             // Room is made, and the step of a splitting is chosen.
@@ -91,7 +110,7 @@ fn nothing_travels_inside_a_step() {
     }
 }
 
-fn config(layout: Layout, name: &str, warm_start: bool) -> TrainConfig {
+pub fn config(layout: Layout, name: &str, warm_start: bool) -> TrainConfig {
     let architecture = Architecture::named(name, layout).unwrap();
     let stopping = Stopping::relative(1e-3).max_iterations(60);
     let core = Core::Equilibrium { architecture, solver: None, stopping, adjoint: None };
@@ -102,9 +121,11 @@ fn config(layout: Layout, name: &str, warm_start: bool) -> TrainConfig {
         seed: 3,
         warm_start,
         rate: Cosine { start: 1e-2, end: 1e-3 },
+        recipe: Recipe::default(),
         data: DataConfig {
             name: "rows".into(),
             split: "release".into(),
+            validation: 0,
             split_seed: 0,
             fingerprint: "none".into(),
             white: 255,
@@ -117,7 +138,19 @@ fn config(layout: Layout, name: &str, warm_start: bool) -> TrainConfig {
     }
 }
 
-fn parts() -> Parts {
+/// Something of everything.
+pub fn recipe() -> Recipe {
+    Recipe {
+        warm_up: 1,
+        decoupled_decay: true,
+        label_smoothing: 0.1,
+        dropout_input: 0.1,
+        dropout_head: 0.2,
+        crop: 1,
+    }
+}
+
+pub fn parts() -> Parts {
     Parts { train: images(26, 4), validation: images(9, 5), test: images(6, 6) }
 }
 
@@ -144,10 +177,12 @@ fn a_whole_training_is_the_same_on_both() {
     for (layout, name, warm) in [
         (Layout::Dense, "split-sign", true),
         (Layout::Conv, "monotone", false),
+        (Layout::Conv, "monotone-tied", false),
         (Layout::Dense, "gains", false),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let config = config(layout, name, warm);
+        let mut config = config(layout, name, warm);
+        (config.recipe, config.model.injection_norm) = (recipe(), name != "gains");
         let plain = trained(&Arc::new(Cpu::<f32>::new(2).unwrap()), &folder.path().join("a"), &config);
         let device = watched();
         let other = trained(&device, &folder.path().join("b"), &config);
@@ -155,6 +190,30 @@ fn a_whole_training_is_the_same_on_both() {
         // Two epochs of four batches and a validation each, the test images, and the examples among them.
         let summaries = device.traffic().summaries;
         assert!((2 * (4 + 1) + 1..=2 * (4 + 1) + 2).contains(&summaries), "{name}: {summaries}");
+    }
+}
+
+/// Stopped in the middle of an epoch and continued, with one thread or two: the bits of a training that nothing happened to. The
+/// one number `b` of tied weights is trained, and goes on where it was.
+#[test]
+fn a_stopped_training_of_tied_weights_goes_on_to_the_same_bits() {
+    for layout in [Layout::Dense, Layout::Conv] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(layout, "monotone-tied", false);
+        let device = |threads| Arc::new(Cpu::<f32>::new(threads).unwrap());
+        let whole = trained(&device(2), &folder.path().join("whole"), &config).unwrap();
+        let (_, b) = whole.iter().find(|(name, _)| name == "core.b").unwrap();
+        assert!(b.len() == 1 && b[0] != 1.0 && b[0].is_finite(), "b = {b:?}");
+        let stopped = folder.path().join("stopped");
+        let run = RunFolder::create(&stopped, &config).unwrap();
+        let stop = &mut |progress: subdeq::train::Progress<'_>| match progress.batches {
+            (2, _) if progress.epoch == 1 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        let ended = train_run(&device(1), &run, &config, &parts(), &RunOptions::default(), stop);
+        assert!(!run.model_path().exists() || ended.is_ok());
+        drop(run);
+        assert_eq!(trained(&device(1), &stopped, &config).unwrap(), whole, "{layout:?}");
     }
 }
 

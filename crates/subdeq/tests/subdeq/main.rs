@@ -14,6 +14,8 @@ mod model_file;
 mod ode;
 mod promises;
 mod radii;
+mod recipe;
+mod tied;
 
 #[cfg(target_os = "linux")]
 #[path = "../../../data/fuzz/limited.rs"]

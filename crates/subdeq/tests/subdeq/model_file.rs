@@ -8,20 +8,25 @@ use serde_json::{Value, json};
 use subdeq::map::Architecture;
 use subdeq::model::{Classifier, ClassifierSpec, Core};
 use subdeq::train::{
-    ArrayShapes, Cosine, DataConfig, ModelNote, TensorFile, TrainConfig, array_shapes, effective_weights,
-    is_model_file, load_model, model_arrays, save_model,
+    ArrayShapes, Cosine, DataConfig, ModelNote, Recipe, TensorFile, TrainConfig, array_shapes,
+    effective_weights, is_model_file, load_model, model_arrays, save_model,
 };
 use subdeq::{Cpu, Init, Layout};
 
 type Model = Classifier<Cpu<f32>>;
 
 fn model(name: &str, layout: Layout) -> (Model, ModelNote) {
+    normed(name, layout, false)
+}
+
+fn normed(name: &str, layout: Layout, injection_norm: bool) -> (Model, ModelNote) {
     let spec = ClassifierSpec {
         height: 5,
         width: 6,
         channels: 2,
         hidden: 3,
         pool: (layout == Layout::Conv).then_some(2),
+        injection_norm,
         classes: 2,
         core: Core::named(name, layout).unwrap(),
         init: Init::Release,
@@ -29,6 +34,7 @@ fn model(name: &str, layout: Layout) -> (Model, ModelNote) {
     let data = DataConfig {
         name: "none".into(),
         split: "none".into(),
+        validation: 0,
         split_seed: 0,
         fingerprint: String::new(),
         white: 255,
@@ -44,6 +50,7 @@ fn model(name: &str, layout: Layout) -> (Model, ModelNote) {
         seed: 0,
         warm_start: false,
         rate: Cosine { start: 0.1, end: 0.1 },
+        recipe: Recipe::default(),
         data,
         model: spec.clone(),
     };
@@ -57,7 +64,8 @@ fn shapes(model: &Model) -> ArrayShapes {
 }
 
 fn saved(name: &str, layout: Layout, path: &Path) -> (Model, ModelNote) {
-    let (mut model, note) = model(name, layout);
+    // Every second name with batch norm on its injection.
+    let (mut model, note) = normed(name, layout, name.len() % 2 == 1);
     save_model(path, &mut model, &note).unwrap();
     (model, note)
 }
@@ -94,6 +102,10 @@ fn files_say_what_they_hold() {
             assert_eq!(norm["epsilon"], json!(1e-5));
             let core = layers.iter().find(|layer| layer["equation"].is_string()).unwrap();
             assert_eq!(core["equation"], texts["equation"].as_str());
+            let norms = layers.iter().filter_map(|layer| layer["norm"].as_object());
+            for part in norms.flat_map(|norm| norm.values()).filter_map(Value::as_str) {
+                assert!(!part.contains('.') || file.tensor(part).is_ok(), "{name}: {part} is not there");
+            }
             for array in core["weights"].as_object().unwrap().values() {
                 assert!(file.tensor(array.as_str().unwrap()).is_ok(), "{name}: {array} is not there");
             }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::common::{builder, built, cpu, describe, injections, maps, random, rng};
 use rand::Rng;
 use subdeq::map::{Architecture, MonDeq, Monotone, PowerRatio, Rational, SplitSign, SubDeq};
-use subdeq::subdeq_engine::Equilibria;
+use subdeq::subdeq_engine::{Equilibria, Parametrise};
 use subdeq::{
     Activation, Adjoint, Anderson, BoundMetric, Cpu, Device, Equilibrium, Error, Init, Layout, Outcome,
-    PeacemanRachford, Picard, Scope, Stopping,
+    Parametrisation, PeacemanRachford, Picard, Scope, Stopping,
 };
 
 /// E1 of the theory: `tanh(Wz) + 1.2` with two stable fixed points.
@@ -56,6 +56,8 @@ fn sound(layout: Layout) -> Vec<Architecture> {
             .collect();
     sound.push(built(Monotone::new(Activation::Relu).shifted(0.2)));
     sound.push(built(Monotone::new(Activation::Tanh).shifted(0.5).outer(0.0)));
+    sound.push(built(Monotone::new(Activation::Relu).tied(1.0)));
+    sound.push(built(Monotone::new(Activation::Tanh).tied(0.5).outer(0.0)));
     if layout == Layout::Dense {
         sound.push(built(Monotone::new(Activation::Softsign).product(0.5)));
         sound.push(built(SubDeq::AbsNormalizedTanh));
@@ -63,12 +65,27 @@ fn sound(layout: Layout) -> Vec<Architecture> {
     sound
 }
 
+/// Weights whose certificate is about what they are made of, made of that in `f64`.
+fn exact_weights(device: &Cpu<f64>, layer: &Equilibrium<Cpu<f32>>, tied: Parametrisation) -> Vec<f64> {
+    let free: Vec<_> = layer
+        .parameters()
+        .iter()
+        .map(|p| device.upload(&p.value.iter().map(|&x| f64::from(x)).collect::<Vec<_>>()).unwrap())
+        .collect();
+    let mut weights = device.weights(layer.map(), tied).unwrap();
+    device.make_weights(&mut weights, &free.iter().collect::<Vec<_>>()).unwrap();
+    device.weight_arrays(&weights)[0].to_vec()
+}
+
 /// The solutions of a layer's systems with the very weights it has, by the engine in `f64`; `None` if they cannot be
 /// computed accurately enough to measure with.
 fn exact(device: &Cpu<f64>, layer: &mut Equilibrium<Cpu<f32>>, y: &[f32]) -> Option<Vec<f64>> {
     let double = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
-    let weights: Vec<Vec<f64>> = layer.weights().unwrap().iter().map(|w| double(w)).collect();
     let map = *layer.map();
+    let weights: Vec<Vec<f64>> = match layer.architecture().parametrisation() {
+        tied @ Parametrisation::MonotoneTied { .. } => vec![exact_weights(device, layer, tied)],
+        _ => layer.weights().unwrap().iter().map(|w| double(w)).collect(),
+    };
     let tie = map.equation().tie();
     let batch = y.len() / map.injection_len();
     let mut y = double(y);

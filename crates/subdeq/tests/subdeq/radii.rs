@@ -22,7 +22,7 @@ fn images() -> (Vec<f64>, Vec<u32>) {
     ((0..IMAGES * PIXELS).map(pixel).collect(), labels)
 }
 
-fn trained(name: &str, layout: Layout) -> Model {
+fn trained(name: &str, layout: Layout, injection_norm: bool) -> Model {
     let architecture = Architecture::named(name, layout).unwrap();
     let solver = if architecture.is_monotone() { PeacemanRachford::default().into() } else { Solver::Picard };
     let stopping = Stopping::absolute(1e-10).max_iterations(20_000);
@@ -32,6 +32,7 @@ fn trained(name: &str, layout: Layout) -> Model {
         channels: 1,
         hidden: 6,
         pool: (layout == Layout::Conv).then_some(2),
+        injection_norm,
         classes: CLASSES,
         core: Core::Equilibrium {
             architecture,
@@ -91,11 +92,20 @@ fn attack(model: &mut Model, x: &[f64], class: usize, radius: f64) -> Vec<f64> {
 fn no_attack_within_a_certified_radius_succeeds_and_attacks_far_outside_do() {
     let (x, _) = images();
     for layout in [Layout::Dense, Layout::Conv] {
-        for name in
-            ["monotone", "monotone-product", "excitatory", "row-signed", "split-sign", "divisive", "rational"]
-        {
-            let what = format!("{layout:?} {name}");
-            let mut model = trained(name, layout);
+        let names = [
+            "monotone",
+            "monotone-product",
+            "monotone-tied",
+            "excitatory",
+            "row-signed",
+            "split-sign",
+            "divisive",
+            "rational",
+        ];
+        let normed = ["monotone", "split-sign"].map(|name| (name, true));
+        for (name, injection_norm) in names.map(|name| (name, false)).into_iter().chain(normed) {
+            let what = format!("{layout:?} {name}, injection norm {injection_norm}");
+            let mut model = trained(name, layout, injection_norm);
             let certificate = model.equilibrium().unwrap().prove().unwrap();
             let radii = model.certified_radii(&x, &certificate).unwrap();
             let classes: Vec<usize> =
@@ -112,6 +122,56 @@ fn no_attack_within_a_certified_radius_succeeds_and_attacks_far_outside_do() {
                 broken += usize::from(class_at(6.0) != classes[i]);
             }
             assert!(4 * broken >= IMAGES, "{what}: the attack is too weak to mean anything ({broken})");
+        }
+    }
+}
+
+/// The network without a norm on its injection that computes the same: the running statistics folded into `U` and `b`.
+fn folded(model: &mut Model) -> Model {
+    let spec = ClassifierSpec { injection_norm: false, ..model.spec().clone() };
+    let state = model.state().unwrap();
+    let array = |name: &str| &state.iter().find(|(given, _)| given == name).unwrap().1;
+    let norm = |part: &str| array(&format!("injection0.norm.{part}"));
+    let factor: Vec<f64> =
+        norm("scale").iter().zip(norm("running_variance")).map(|(s, v)| s / (v + 1e-5).sqrt()).collect();
+    let mut plain = Model::new(cpu(), spec, &mut rng(4)).unwrap();
+    let fold = |(name, numbers): (String, Vec<f64>)| {
+        let fan_in = array("injection0.weight").len() / factor.len();
+        let numbers = match name.as_str() {
+            "injection0.weight" => {
+                array(&name).iter().enumerate().map(|(at, w)| w * factor[at / fan_in]).collect()
+            }
+            "injection0.bias" => (0..factor.len())
+                .map(|c| (array(&name)[c] - norm("running_mean")[c]) * factor[c] + norm("offset")[c])
+                .collect(),
+            _ => state.iter().find(|(given, _)| *given == name).map_or(numbers, |(_, found)| found.clone()),
+        };
+        (name, numbers)
+    };
+    let state: Vec<_> = plain.state().unwrap().into_iter().map(fold).collect();
+    plain.set_state(&state).unwrap();
+    plain
+}
+
+#[test]
+fn a_normed_injection_is_certified_as_the_folded_network() {
+    let (x, _) = images();
+    for layout in [Layout::Dense, Layout::Conv] {
+        for name in ["monotone", "split-sign"] {
+            let what = format!("{layout:?} {name}");
+            let mut model = trained(name, layout, true);
+            let mut plain = folded(&mut model);
+            let (logits, others) = (model.logits(&x).unwrap(), plain.logits(&x).unwrap());
+            assert!(logits.iter().zip(&others).all(|(a, b)| (a - b).abs() < 1e-6), "{what}");
+            let certificates =
+                [&mut model, &mut plain].map(|model| model.equilibrium().unwrap().prove().unwrap());
+            assert_eq!(certificates[0], certificates[1], "{what}");
+            let radii = model.certified_radii(&x, &certificates[0]).unwrap();
+            let others = plain.certified_radii(&x, &certificates[1]).unwrap();
+            for (a, b) in radii.iter().zip(&others) {
+                let (a, b) = (a.unwrap(), b.unwrap());
+                assert!(a > 0.0 && (a - b).abs() < 1e-6 * b, "{what}: {a} but {b}");
+            }
         }
     }
 }

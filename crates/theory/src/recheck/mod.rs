@@ -27,6 +27,11 @@ use crate::lu;
 use crate::round::vectorised;
 use crate::secant::NEIGHBOURHOOD;
 
+/// How far a stated Lipschitz constant of tied weights may lie above that by row and column sums, relatively.
+const SAME_SUMS: f64 = 1e-6;
+/// A stated norm of tied weights is no norm of theirs if this share of it bounds them too.
+const SAME_NORM: f64 = 0.99;
+
 /// Why a certificate does not hold for the weights it was checked against.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the certificate does not hold: {0}")]
@@ -488,18 +493,35 @@ impl Claim<'_> {
         ensure(stated == margin, "the margin is not the one of the map")?;
         ensure((0.0..1.0).contains(&factor), "the splitting factor is not in [0, 1)")?;
         ensure(step > 0.0 && step.is_finite(), "the step must be positive")?;
-        let ones = vec![1.0; self.weights.len()];
-        let norm =
-            |a: &Operator| Upper::largest(rows::absolute_product(a, &ones).into_iter().map(Upper::get));
-        let square = Interval::point(norm(self.weights).get())
-            * Interval::point(norm(&self.weights.transposed()).get());
-        let twice = Interval::point(2.0) * Interval::point(skew.abs());
-        let bound = Interval::point(margin) + square + twice * square.sqrt();
-        ensure(Upper::new(bound.hi).get() <= lipschitz, "the Lipschitz constant is larger")?;
+        ensure(lipschitz >= margin && lipschitz.is_finite(), "the Lipschitz constant is below the margin")?;
+        self.tied_lipschitz(margin, skew.abs(), lipschitz)?;
         let near = Interval::point(2.0) * Interval::point(step) * Interval::point(margin);
         let far = Interval::point(1.0) + (Interval::point(step) * Interval::point(lipschitz)).square();
         let again = ((far - near) / (far + near)).sqrt();
         self.not_above(Upper::new(again.hi).get(), factor)
+    }
+
+    /// `||I - W|| <= m + a^2 + 2 |b| a`, `a` a bound of `||A||_2`: by `||A||_2^2 <= ||A||_inf ||A||_1`, or by definiteness. Neither may
+    /// leave much room, or the certificate is one of other weights.
+    fn tied_lipschitz(&self, margin: f64, skew: f64, claimed: f64) -> Result<(), Recheck> {
+        let ones = vec![1.0; self.weights.len()];
+        let sums =
+            |a: &Operator| Upper::largest(rows::absolute_product(a, &ones).into_iter().map(Upper::get));
+        let square = Interval::point(sums(self.weights).get())
+            * Interval::point(sums(&self.weights.transposed()).get());
+        let (m, b) = (Interval::point(margin), Interval::point(skew));
+        let bound = m + square + Interval::point(2.0) * b * square.sqrt();
+        let crude = Upper::new(bound.hi).get();
+        if crude <= claimed && claimed <= crude * (1.0 + SAME_SUMS) {
+            return Ok(());
+        }
+        let norm = (b.square() + Interval::point(claimed) - m).sqrt() - b;
+        let below = |norm: f64| {
+            let square = Interval::point(norm.max(0.0)).square().lo;
+            definite::form_is_positive(self.weights, square, 0.0, 1.0) == Some(true)
+        };
+        ensure(crude <= claimed || below(norm.lo), "the Lipschitz constant is larger")?;
+        ensure(!below(SAME_NORM * norm.hi), "the Lipschitz constant is that of larger weights")
     }
 
     /// TL for the forms that take signs apart, on the box of positive states, propagated again.

@@ -1,9 +1,16 @@
-//! # A7: strongly monotone operators
+//! # A7, A8: strongly monotone operators
 //!
 //! `z = s(W z + y)`, the slopes of `s` in `[0, 1]`, and `sym(T W T^-1) <= (1 - m) I` for a diagonal `T > 0` and an `m > 0`: exactly one solution for every real
 //! input. Signs, norm and spectral radius of `W` are free on the negative side. Plain iteration need not converge; Peaceman-Rachford splitting does.
 //!
 //! *Why.* For two solutions, `e = z - z'` has `e_i (W e)_i >= e_i^2`, so `e'(I - W)e <= 0`, so `e = 0`.
+//!
+//! **Tied (A8).** A layer with `W = (1-m) I - A'A + b (A - A')` has exactly one solution for every real input, whatever the matrix `A` and the number
+//! `b` are, because `sym(W) = (1-m) I - A'A <= (1-m) I`. The certificate takes `m` as the premise and speaks about `A` and `b`, not about `W`: checking it
+//! again needs a norm `a` of `A` (for a convolution, of each frequency's matrix), since `||I - W|| <= m + a^2 + 2 |b| a =: L`, and with the step `1/L`
+//! the factor of the splitting is at most `sqrt((L-m)/(L+m))`.
+//!
+//! **Gain.** Solutions move by at most `1/m` times as much as inputs, in the 2-norm: `m = 1` is nonexpansive.
 //!
 //! # Example
 //!

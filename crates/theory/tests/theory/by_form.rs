@@ -166,7 +166,7 @@ fn signs_are_read_off_the_weights() {
 fn maps_by_name() {
     for name in Map::NAMES {
         let layouts: &[Layout] =
-            if name.starts_with("appnp") { &[Layout::Graph] } else { &[Layout::Dense, Layout::Conv] };
+            if Map::is_of_graph(name) { &[Layout::Graph] } else { &[Layout::Dense, Layout::Conv] };
         for &layout in layouts {
             let map = Map::named(name, layout).unwrap();
             let json = serde_json::to_string(&map).unwrap();

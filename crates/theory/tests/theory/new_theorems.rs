@@ -68,11 +68,20 @@ fn a8_is_proved_for_every_matrix_and_its_solution_is_unique_and_nonexpansive() {
             {
                 match change {
                     0 => *margin *= 1.01,
-                    1 => *lipschitz *= 0.5,
+                    1 => *lipschitz *= 0.9,
                     _ => *factor *= 0.99,
                 }
             }
             assert!(forged.recheck(&a).is_err(), "change {change}");
+        }
+        // So is the certificate of another A, larger or smaller, or with another b or m in the equation.
+        for scale in [0.5, 0.9, 1.1, 2.0] {
+            let other = a.clone().try_map(|a| scale * a).unwrap();
+            assert!(certificate.recheck(&other).is_err(), "{scale} A");
+        }
+        for map in [tied(s, margin, 1.5), tied(s, 0.9 * margin, 1.0)] {
+            let forged = Certificate { map, ..certificate.clone() };
+            assert!(forged.recheck(&a).is_err(), "{map}");
         }
     }
     let kernel = numbers(36, 0.4, &mut rng);
@@ -81,6 +90,11 @@ fn a8_is_proved_for_every_matrix_and_its_solution_is_unique_and_nonexpansive() {
         let certificate =
             Certifier::new().certify(&tied(Activation::Relu, 1.0, 1.0), &a, &Scope::AllInputs).unwrap();
         assert!(certificate.verdict.is_proven(), "{certificate}");
+        certificate.recheck(&a).unwrap();
+        let mut changed = kernel.clone();
+        changed[4] += 1.0;
+        let other = Operator::conv(2, 4, 5, padding, changed).unwrap();
+        assert!(certificate.recheck(&other).is_err(), "another centre tap");
     }
     assert!(Map::of_form(Form::Tied { margin: 0.0, skew: 1.0 }, Activation::Relu, 0.0).is_err());
     assert!(

@@ -1,7 +1,7 @@
 //! Time and memory of an epoch of a graph model: one full-batch training step and one evaluation.
 
 use serde_json::{Value, json};
-use subdeq::graph::{GraphConfig, GraphModel, GraphTrainer};
+use subdeq::graph::{GraphConfig, GraphModel, GraphTrainer, Joined};
 use subdeq_data::graph::GraphSplitRule;
 
 use super::{Args, READINGS, WARM_UP, median_ms, peak_mib};
@@ -15,7 +15,7 @@ const TELEPORT: f64 = 0.1;
 
 /// Epochs of a model on a named graph.
 pub fn measure(args: &Args, case: &str, name: &str) -> Result<Value, Failure> {
-    let graph = Graph::load(name, args.data_dir.as_deref())?;
+    let graph = Graph::load(name, Joined::Pairs, args.data_dir.as_deref())?;
     let split = graph.split(GraphSplitRule::Main, args.seed)?;
     let model = args.model.as_deref().unwrap_or(MODEL);
     let model = GraphModel::release_main(model, TELEPORT).map_err(Failure::usage)?;

@@ -261,6 +261,7 @@ fn training<D: Network<Elem = f32>>(
         channels: 3,
         hidden: 16,
         pool: (layout == Layout::Conv).then_some(4),
+        injection_norm: false,
         classes: 7,
         core: Core::named(name, layout)?,
         init: Init::Release,

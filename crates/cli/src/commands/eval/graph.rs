@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use subdeq::graph::load_graph_model;
 use subdeq::train::{Evaluation, RunFolder};
 
 use super::Args;
+use crate::colour;
 use crate::failure::Failure;
 use crate::graph::{self, GraphRunConfig};
+use crate::waiting::Waiting;
 
 /// Tests the model of a run on the test nodes of its own graph.
 pub fn run(args: &Args, config: &GraphRunConfig) -> Result<ExitCode, Failure> {
@@ -16,11 +17,13 @@ pub fn run(args: &Args, config: &GraphRunConfig) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("a graph model belongs to its graph: leave --data out"));
     }
     args.compute.cores_only()?;
+    let waiting = Waiting::begin(args.output.progress(), "reading the graph and testing");
     let folder = open(&args.run)?;
-    let (classifier, _) = load_graph_model(&folder.model_path()).map_err(Failure::other)?;
+    let classifier = graph::trained(&args.run)?;
     let (graph, split) = config.load(args.data_dir.path())?;
     let evaluation =
         graph::evaluate(&folder, &config.data, (&graph, &split), &classifier, args.compute.count())?;
+    drop(waiting);
     if args.output.json() {
         println!("{}", serde_json::to_string(&evaluation).map_err(Failure::other)?);
     } else {
@@ -44,6 +47,6 @@ pub fn print(evaluation: &Evaluation) {
     };
     println!("test accuracy {accuracy:.2} % ({right} of {samples} nodes right), {solved}");
     if let Some(verdict) = all_inputs {
-        println!("certificate: {}", verdict.words);
+        anstream::println!("certificate: {}", colour::verdict(&verdict.words));
     }
 }

@@ -14,6 +14,8 @@ use subdeq::{Equilibrium, EquilibriumBuilder, Init, Network, PNorm, Picard, Stop
 use crate::chart::{Axis, Figure, Panel, Scale, Series, Stroke, render_png};
 use crate::device::{AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
+use crate::options::Telling;
+use crate::waiting::Waiting;
 
 /// Samples, as in the paper.
 const BATCH: usize = 128;
@@ -36,12 +38,13 @@ struct Curve {
 /// Writes `figure1.svg`, `figure1.png` and `figure1.csv` into `folder` and prints the iteration counts.
 pub fn run(folder: &Path, seed: u64, threads: usize) -> Result<(), Failure> {
     let device = AnyDevice::new(DeviceName::Cpu, threads)?;
+    let waiting = Waiting::begin(Telling::usual(false), "solving ten layers, up to 100 iterations each");
     let (dense, conv) = on_device!(device, |device| {
         (curves(&device, seed, Kind::Dense)?, curves(&device, seed, Kind::Conv)?)
     });
     let panel = |title: &str, curves: &[Curve]| Panel {
         title: title.to_owned(),
-        x: Axis::new("iteration", Scale::Linear),
+        x: Axis::whole("iteration"),
         y: Axis::new("relative residual", Scale::Log),
         series: curves.iter().map(series).collect(),
     };
@@ -59,6 +62,7 @@ pub fn run(folder: &Path, seed: u64, threads: usize) -> Result<(), Failure> {
         let path = folder.join(name);
         fs::write(&path, bytes).map_err(|why| unwritable(&path, &why))?;
     }
+    drop(waiting);
     println!("iterations until the relative residual of the batch is below {REACHED:e}, seed {seed}:");
     println!("{:<32} {:>7} {:>14}", "model", "dense", "convolutional");
     for (dense, conv) in dense.iter().zip(&conv) {

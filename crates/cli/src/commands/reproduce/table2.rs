@@ -6,6 +6,7 @@ use subdeq::subdeq_theory::by_form::WeightFacts;
 use subdeq::subdeq_theory::certificate::{Certificate, Scope};
 use subdeq::subdeq_theory::certify::Certifier;
 
+use crate::colour;
 use crate::failure::Failure;
 
 /// One row of the paper's table.
@@ -79,7 +80,8 @@ pub fn print() -> Result<(), Failure> {
             let operator = Operator::dense(2, weights).map_err(Failure::other)?;
             let certified = Certifier::new().certify(&map, &operator, &Scope::NonnegativeInputs);
             let certificate = certified.map_err(Failure::other)?;
-            println!("  W = [[{a}, {b}], [{c}, {d}]]: {certificate}");
+            let words = colour::verdict_within(&certificate.to_string(), "  ");
+            anstream::println!("  W = [[{a}, {b}], [{c}, {d}]]: {words}");
         }
         println!();
     }
@@ -99,7 +101,8 @@ fn print_graph_row() -> Result<(), Failure> {
         ("each node's row divided by its norm", by_node, interacting),
     ] {
         let verdict = by_form::prove(&map, &facts, 0.0).map_err(|attempt| Failure::other(attempt.outcome))?;
-        println!("  {groups}: {}", Certificate { map, scope: Scope::NonnegativeInputs, verdict });
+        let certificate = Certificate { map, scope: Scope::NonnegativeInputs, verdict };
+        anstream::println!("  {groups}: {}", colour::verdict_within(&certificate.to_string(), "  "));
     }
     Ok(())
 }

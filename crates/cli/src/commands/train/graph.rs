@@ -13,16 +13,19 @@ use super::Args;
 use crate::commands::eval;
 use crate::failure::Failure;
 use crate::graph::{self, Graph, GraphData, GraphRunConfig, Kind};
+use crate::names;
 use crate::options::Telling;
 use crate::statistics::{deviation, mean};
 use crate::stop::Stop;
+use crate::waiting::Waiting;
 
 /// What only graphs have.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Graphs")]
 pub struct GraphOptions {
-    /// The model as the paper writes it (equilibrium, positive injection, certified), as the published program has it (ten
-    /// unrolled steps from a signed injection), or the latter solved to its equilibrium [default: paper].
+    /// `equilibrium`: solved, signed injection, certified with the factor 1 - T; `paper`: as the paper writes it (equilibrium,
+    /// positive injection, certified); `release`: as the published program has it (ten unrolled steps from a signed
+    /// injection) [default: equilibrium].
     #[arg(long, value_enum)]
     form: Option<Form>,
     /// Teleport probability [default: 0.1].
@@ -43,13 +46,22 @@ pub struct GraphOptions {
     /// End after so many epochs without a better validation accuracy [default: 500].
     #[arg(long, value_name = "N")]
     patience: Option<usize>,
+    /// Share of the features' entries that a step leaves out [default: 0.5].
+    #[arg(long, value_name = "SHARE")]
+    feature_dropout: Option<f64>,
+    /// Share of the hidden units that a step leaves out [default: 0.5].
+    #[arg(long, value_name = "SHARE")]
+    hidden_dropout: Option<f64>,
+    /// This times the squares of the last layer's weights is added to the loss [default: 0.0025].
+    #[arg(long, value_name = "P")]
+    penalty: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Form {
+    Equilibrium,
     Paper,
     Release,
-    Solved,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -75,6 +87,9 @@ impl GraphOptions {
             ("--normalise", self.normalise.is_some()),
             ("--positive", self.positive.is_some()),
             ("--patience", self.patience.is_some()),
+            ("--feature-dropout", self.feature_dropout.is_some()),
+            ("--hidden-dropout", self.hidden_dropout.is_some()),
+            ("--penalty", self.penalty.is_some()),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) => Err(Failure::usage(format!("{option} is for graphs, these are images"))),
@@ -93,7 +108,7 @@ struct Finished {
 /// The config that a run without options continues, or that `--config` names, if it is one for a graph.
 pub fn given_config(args: &Args) -> Result<Option<GraphRunConfig>, Failure> {
     let folder = match (&args.config, &args.out) {
-        (Some(path), _) => path.parent().unwrap_or(Path::new("")).to_owned(),
+        (Some(path), _) => return GraphRunConfig::read(path),
         (None, Some(out)) if args.resume && args.data.is_none() => match args.seeds {
             Some(_) => out.join(format!("seed-{}", args.seed.unwrap_or(0))),
             None => out.clone(),
@@ -103,23 +118,64 @@ pub fn given_config(args: &Args) -> Result<Option<GraphRunConfig>, Failure> {
     GraphRunConfig::of(&folder)
 }
 
+/// A config with the options that were given in the place of what it has.
+fn overridden(args: &Args, mut config: GraphRunConfig) -> Result<GraphRunConfig, Failure> {
+    let options = &args.graph;
+    let of_the_model = [
+        ("--data", args.data.is_some()),
+        ("--model", args.model.is_some()),
+        ("--form", options.form.is_some()),
+        ("--teleport", options.teleport.is_some()),
+        ("--normalise", options.normalise.is_some()),
+        ("--positive", options.positive.is_some()),
+    ];
+    if let Some((option, _)) = of_the_model.iter().find(|(_, given)| *given) {
+        return Err(Failure::usage(format!(
+            "{option} makes another model or graph than the config's: leave it out, or leave --config and --resume out"
+        )));
+    }
+    let GraphRunConfig { data, training, .. } = &mut config;
+    if let Some(seed) = args.seed {
+        (training.seed, data.split_seed) = (seed, seed);
+    }
+    data.split_seed = args.split_seed.unwrap_or(data.split_seed);
+    data.split = asked_split(options).unwrap_or(data.split);
+    training.hidden = args.channels.unwrap_or(training.hidden);
+    training.rate = args.lr.unwrap_or(training.rate);
+    training.weight_decay = args.weight_decay.unwrap_or(training.weight_decay);
+    training.epochs = args.epochs.unwrap_or(training.epochs);
+    training.patience = options.patience.unwrap_or(training.patience);
+    training.feature_dropout = options.feature_dropout.unwrap_or(training.feature_dropout);
+    training.hidden_dropout = options.hidden_dropout.unwrap_or(training.hidden_dropout);
+    training.penalty = options.penalty.unwrap_or(training.penalty);
+    args.solving.apply_to_graph(&mut training.model)?;
+    Ok(config)
+}
+
+/// The division of the nodes that was asked for.
+fn asked_split(options: &GraphOptions) -> Option<GraphSplitRule> {
+    let given = options.given_split.map(|index| GraphSplitRule::Given { index });
+    options.labelled.map(|labelled| GraphSplitRule::Share { labelled }).or(given)
+}
+
 /// Trains on the graph of that name, or as a config says.
 pub fn run(args: &Args, given: Option<GraphRunConfig>) -> Result<ExitCode, Failure> {
     refuse_image_options(args)?;
     let data_dir = args.data_dir.path();
+    let waiting = Waiting::begin(args.output.progress(), "reading the graph");
     let (graph, first) = match given {
-        Some(mut config) => {
-            if let Some(seed) = args.seed {
-                (config.training.seed, config.data.split_seed) = (seed, seed);
-            }
-            (Graph::load(&config.data.name, data_dir)?, config)
+        Some(config) => {
+            let config = overridden(args, config)?;
+            (Graph::load(&config.data.name, config.training.model.joined, data_dir)?, config)
         }
         None => {
-            let graph = Graph::load(args.data.as_deref().unwrap_or("karate"), data_dir)?;
-            let config = config(args, &graph)?;
+            let model = model(args)?;
+            let graph = Graph::load(args.data.as_deref().unwrap_or("karate"), model.joined, data_dir)?;
+            let config = config(args, &graph, model)?;
             (graph, config)
         }
     };
+    drop(waiting);
     first.training.check_sizes(&graph.problem).map_err(Failure::usage)?;
     let seed = first.training.seed;
     let base = args.out.clone().unwrap_or_else(|| new_folder(&first));
@@ -143,32 +199,36 @@ fn refuse_image_options(args: &Args) -> Result<(), Failure> {
         ("--pool", args.pool.is_some()),
         ("--split", args.split.is_some()),
         ("--warm-start", args.warm_start),
+        ("--validation", args.validation.is_some()),
     ];
-    match given.iter().find(|(_, given)| *given) {
-        Some((option, _)) => Err(Failure::usage(format!("{option} is for images, this is a graph"))),
+    let given = given.iter().find_map(|(option, given)| given.then_some(*option));
+    match given.or(args.recipe.given()) {
+        Some(option) => Err(Failure::usage(format!("{option} is for images, this is a graph"))),
         None => Ok(()),
     }
 }
 
-fn config(args: &Args, graph: &Graph) -> Result<GraphRunConfig, Failure> {
+fn model(args: &Args) -> Result<GraphModel, Failure> {
     let options = &args.graph;
-    let name = args.model.as_deref().unwrap_or("appnp-normalized-tanh");
+    let name = args.model.as_deref().unwrap_or("appnp-tanh");
     let teleport = options.teleport.unwrap_or(0.1);
-    let model = match options.form.unwrap_or(Form::Paper) {
+    let model = match options.form.unwrap_or(Form::Equilibrium) {
         Form::Paper => GraphModel::paper(name, teleport).and_then(|model| adapted(model, options)),
         _ if options.normalise.is_some() || options.positive.is_some() => {
             return Err(Failure::usage("--normalise and --positive belong to --form paper"));
         }
         Form::Release => GraphModel::release(name, teleport),
-        Form::Solved => GraphModel::release(name, teleport).map(GraphModel::solved),
+        Form::Equilibrium => GraphModel::equilibrium(name, teleport),
     };
-    let defaults = GraphConfig::new(model.map_err(Failure::usage)?);
+    model.map_err(|why| names::unknown(why, name, &GraphModel::NAMES))
+}
+
+fn config(args: &Args, graph: &Graph, model: GraphModel) -> Result<GraphRunConfig, Failure> {
+    let options = &args.graph;
+    let mut defaults = GraphConfig::new(model);
+    args.solving.apply_to_graph(&mut defaults.model)?;
     let seed = args.seed.unwrap_or(0);
-    let split = match (options.labelled, options.given_split) {
-        (Some(labelled), _) => GraphSplitRule::Share { labelled },
-        (None, Some(index)) => GraphSplitRule::Given { index },
-        (None, None) => graph::default_split(&graph.dataset),
-    };
+    let split = asked_split(options).unwrap_or_else(|| graph::default_split(&graph.dataset));
     let data =
         GraphData { name: graph.dataset.name.clone(), split, split_seed: args.split_seed.unwrap_or(seed) };
     let training = GraphConfig {
@@ -177,6 +237,9 @@ fn config(args: &Args, graph: &Graph) -> Result<GraphRunConfig, Failure> {
         weight_decay: args.weight_decay.unwrap_or(defaults.weight_decay),
         epochs: args.epochs.unwrap_or(defaults.epochs),
         patience: options.patience.unwrap_or(defaults.patience),
+        feature_dropout: options.feature_dropout.unwrap_or(defaults.feature_dropout),
+        hidden_dropout: options.hidden_dropout.unwrap_or(defaults.hidden_dropout),
+        penalty: options.penalty.unwrap_or(defaults.penalty),
         seed,
         ..defaults
     };
@@ -202,7 +265,7 @@ fn adapted(mut model: GraphModel, options: &GraphOptions) -> subdeq::Result<Grap
 
 /// `runs/GRAPH-MODEL`, with a number behind it if that is taken.
 fn new_folder(config: &GraphRunConfig) -> PathBuf {
-    let data = Path::new(&config.data.name).file_name().map_or("graph".into(), |name| name.to_string_lossy());
+    let data = Path::new(&config.data.name).file_stem().map_or("graph".into(), |name| name.to_string_lossy());
     super::free_folder(&format!("{data}-{}", config.training.model.name))
 }
 
@@ -280,17 +343,20 @@ impl Progress {
     }
 
     fn tell(&mut self, epoch: &EpochMetrics) {
-        if self.telling != Telling::Nothing && epoch.epoch.is_multiple_of(self.every) {
-            eprintln!(
-                "epoch {} of {}: loss {:.4}, validation accuracy {:.2} %, iterations {} + {}, {:.1} ms a step",
-                epoch.epoch,
-                self.epochs,
-                epoch.train_loss,
-                100.0 - epoch.validation_error,
+        if self.telling == Telling::Nothing || !epoch.epoch.is_multiple_of(self.every) {
+            return;
+        }
+        let accuracy = 100.0 - epoch.validation_error.unwrap_or(epoch.train_error);
+        let head = format!("epoch {}/{}: loss {:.4}", epoch.epoch, self.epochs, epoch.train_loss);
+        match self.telling {
+            // As wide as a narrow terminal.
+            Telling::Bar => eprintln!("{head}, validation {accuracy:.2} %"),
+            _ => eprintln!(
+                "{head}, validation accuracy {accuracy:.2} %, iterations {} + {}, {:.1} ms a step",
                 epoch.forward_iterations,
                 epoch.backward_iterations,
                 1e3 * epoch.seconds
-            );
+            ),
         }
     }
 }

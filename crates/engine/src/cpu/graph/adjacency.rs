@@ -3,25 +3,26 @@
 use std::ops::Range;
 
 use super::chunks::{divide, for_each_chunk};
-use super::dropout::Dropout;
 use crate::cpu::Cpu;
 use crate::cpu::isa::Vectorised;
 use crate::cpu::parts::Parts;
 use crate::cpu::simd::{Lanes, SimdReal};
+use crate::dropout::Dropout;
 use crate::network::Csr;
-use crate::{EngineError, Result};
+use crate::{EngineError, GraphOperator, Result};
 
-/// A square sparse matrix: entry `(i, j)` weighs what node `j` passes to node `i`.
+/// What nodes pass to each other.
 ///
 /// Checked once, here: column numbers are in range, entries finite, each row sorted and free of duplicates. The kernels
 /// rely on it.
 #[derive(Clone, Debug)]
 pub struct Adjacency<T: SimdReal> {
-    matrix: Csr<T>,
+    operator: GraphOperator<T>,
     chunks: Vec<Range<usize>>,
     transpose: Transpose<T>,
 }
 
+/// The transpose of the stored matrix: the way back through pairs of nodes, or the way from nodes to hyperedges.
 #[derive(Clone, Debug)]
 enum Transpose<T: SimdReal> {
     /// The matrix is its own.
@@ -50,6 +51,17 @@ pub struct Edges<'a, T: SimdReal> {
     pub(crate) forward: Entries<'a, T>,
     pub(crate) backward: Entries<'a, T>,
     pub(crate) symmetric: bool,
+    /// Where nodes are joined by hyperedges: `forward` and `backward` go from those to nodes then.
+    pub(crate) hyperedges: Option<ToHyperedges<'a, T>>,
+}
+
+/// The way from nodes to hyperedges, and what nodes keep of themselves.
+#[derive(Clone, Copy)]
+pub(crate) struct ToHyperedges<'a, T> {
+    /// One row per hyperedge.
+    pub entries: Entries<'a, T>,
+    /// One number per node.
+    pub own: &'a [T],
 }
 
 impl<T: SimdReal> Edges<'_, T> {
@@ -72,62 +84,60 @@ fn entries<'a, T: SimdReal>(matrix: &'a Csr<T>, chunks: &'a [Range<usize>]) -> E
 }
 
 impl<T: SimdReal> Adjacency<T> {
-    /// Takes over a square matrix. Entries given twice are added up. Whether it is symmetric is found out; if it is
-    /// not, its transpose is stored too.
-    pub fn new(cpu: &Cpu<T>, mut matrix: Csr<T>) -> Result<Self> {
-        matrix.check()?;
-        if matrix.rows != matrix.cols {
-            return Err(EngineError::Invalid(format!(
-                "the matrix of a graph is square, this one is {} x {}",
-                matrix.rows, matrix.cols
-            )));
-        }
-        if u32::try_from(matrix.rows).is_err() {
-            return Err(EngineError::Invalid(format!("{} nodes are more than 2^32 - 1", matrix.rows)));
-        }
-        if let Some(index) = matrix.values.iter().position(|x| !x.is_finite()) {
-            let value = matrix.values[index].to_string();
-            return Err(EngineError::NotFinite { what: "adjacency", index, value });
-        }
-        sort_and_merge(&mut matrix);
-        let chunks = divide(&matrix.starts);
-        let transpose = if is_symmetric(cpu, &matrix, &chunks) {
+    /// Takes over a square matrix, or incidences. Entries given twice are added up. Whether a matrix is symmetric is found
+    /// out; if it is not, its transpose is stored too, as that of incidences always is.
+    pub fn new(cpu: &Cpu<T>, operator: impl Into<GraphOperator<T>>) -> Result<Self> {
+        let mut operator = operator.into();
+        operator.check()?;
+        sort_and_merge(operator.stored_mut());
+        let stored = operator.stored();
+        let chunks = divide(&stored.starts);
+        let pairs = matches!(operator, GraphOperator::Pairs(_));
+        let transpose = if pairs && is_symmetric(cpu, stored, &chunks) {
             Transpose::Same
         } else {
-            let transposed = matrix.transposed();
+            let transposed = stored.transposed();
             let chunks = divide(&transposed.starts);
             Transpose::Other(transposed, chunks)
         };
-        Ok(Self { matrix, chunks, transpose })
+        Ok(Self { operator, chunks, transpose })
     }
 
     /// Number of nodes.
     #[must_use]
     pub fn nodes(&self) -> usize {
-        self.matrix.rows
+        self.operator.nodes()
     }
 
-    /// The matrix.
+    /// What was taken over, entries sorted.
     #[must_use]
-    pub fn matrix(&self) -> &Csr<T> {
-        &self.matrix
+    pub fn operator(&self) -> &GraphOperator<T> {
+        &self.operator
     }
 
     /// Whether the matrix equals its transpose.
     #[must_use]
     pub fn is_symmetric(&self) -> bool {
-        matches!(self.transpose, Transpose::Same)
+        self.operator.own().is_some() || matches!(self.transpose, Transpose::Same)
     }
 
     /// All edges.
     #[must_use]
     pub fn edges(&self) -> Edges<'_, T> {
-        let forward = entries(&self.matrix, &self.chunks);
-        let backward = match &self.transpose {
+        let forward = entries(self.operator.stored(), &self.chunks);
+        let transposed = match &self.transpose {
             Transpose::Same => forward,
             Transpose::Other(matrix, chunks) => entries(matrix, chunks),
         };
-        Edges { forward, backward, symmetric: self.is_symmetric() }
+        match self.operator.own() {
+            None => Edges { forward, backward: transposed, symmetric: self.is_symmetric(), hyperedges: None },
+            Some(own) => Edges {
+                forward,
+                backward: forward,
+                symmetric: true,
+                hyperedges: Some(ToHyperedges { entries: transposed, own }),
+            },
+        }
     }
 }
 
@@ -244,10 +254,19 @@ impl<T: SimdReal> Kept<T> {
 
 impl<T: SimdReal> ThinnedEdges<T> {
     /// Drops entries of `whole` anew. An entry and its mirror image are dropped independently.
-    pub fn refresh(&mut self, cpu: &Cpu<T>, whole: &Adjacency<T>, dropout: Dropout) {
-        let Edges { forward, backward, .. } = whole.edges();
+    ///
+    /// # Errors
+    /// Hyperedges, of which nothing can be dropped.
+    pub fn refresh(&mut self, cpu: &Cpu<T>, whole: &Adjacency<T>, dropout: Dropout) -> Result<()> {
+        let Edges { forward, backward, hyperedges, .. } = whole.edges();
+        if hyperedges.is_some() {
+            return Err(EngineError::Invalid(
+                "incidences of hyperedges cannot be dropped: set the edge dropout to 0".into(),
+            ));
+        }
         self.forward.refresh(cpu, forward, dropout, false);
         self.backward.refresh(cpu, backward, dropout, true);
+        Ok(())
     }
 
     /// The edges that `whole` was left with.
@@ -258,6 +277,7 @@ impl<T: SimdReal> ThinnedEdges<T> {
             forward: self.forward.entries(forward.chunks),
             backward: self.backward.entries(backward.chunks),
             symmetric: false,
+            hyperedges: None,
         }
     }
 }

@@ -6,10 +6,12 @@
 
 use std::ops::Range;
 
-use super::adjacency::{Edges, Entries};
+use super::adjacency::{Edges, Entries, ToHyperedges};
 use super::chunks::for_each_chunk;
 use super::node_matrix::NodeMatrix;
-use super::product::{Gathered, isa_for};
+use super::passes::gather;
+use super::product::isa_for;
+use super::propagate::Source;
 use super::propagation::Propagation;
 use crate::cpu::isa::Vectorised;
 use crate::cpu::parts::Parts;
@@ -79,6 +81,8 @@ impl<T: SimdReal> Propagation<T> {
             isa: isa_for(self.cpu.isa(), stride),
             cpu: self.cpu.clone(),
             entries: edges.forward,
+            hyperedges: edges.hyperedges,
+            middle: Vec::new(),
             keep: self.passes.constants.keep,
             stride,
             partials: vec![vec![0.0; stride]; edges.forward.chunks.len()],
@@ -142,6 +146,9 @@ struct System<'a, T: SimdReal> {
     cpu: crate::cpu::Cpu<T>,
     isa: crate::cpu::Isa,
     entries: Entries<'a, T>,
+    hyperedges: Option<ToHyperedges<'a, T>>,
+    /// The states of hyperedges.
+    middle: Vec<T>,
     keep: T,
     stride: usize,
     partials: Vec<Vec<f64>>,
@@ -179,7 +186,9 @@ impl<T: SimdReal> System<'_, T> {
     /// `image = x - (1 - t) A x`; returns `x . image` by channel.
     fn apply(&mut self, x: &[T], image: &mut [T]) -> Vec<f64> {
         let images = Parts::new(image);
-        self.each(|this, k, sums| {
+        let mut middle = std::mem::take(&mut self.middle);
+        let source = gather(&self.cpu, self.isa, self.hyperedges, self.stride, x, &mut middle);
+        let products = self.each(|this, k, sums| {
             // SAFETY: chunks are disjoint ranges of rows.
             let image = unsafe { images.take(this.span(k)) };
             let rows = this.entries.chunks[k].clone();
@@ -188,11 +197,14 @@ impl<T: SimdReal> System<'_, T> {
                 rows,
                 keep: this.keep,
                 stride: this.stride,
+                source,
                 x,
                 image,
                 sums,
             });
-        })
+        });
+        self.middle = middle;
+        products
     }
 
     /// `z += step * direction`, `residual -= step * image`; returns the new `residual . residual` by channel.
@@ -263,6 +275,7 @@ struct Apply<'a, T> {
     rows: Range<usize>,
     keep: T,
     stride: usize,
+    source: Source<'a, T>,
     x: &'a [T],
     image: &'a mut [T],
     sums: &'a mut [f64],
@@ -272,14 +285,10 @@ impl<T: SimdReal> Vectorised<T> for Apply<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
-        let Self { entries, rows, keep, stride, x, image, sums } = self;
-        let gathered = Gathered::new(x, stride);
+        let Self { entries, rows, keep, stride, source, x, image, sums } = self;
         for (row, out) in rows.clone().zip(image.chunks_exact_mut(stride)) {
             // SAFETY: as in `Propagate`.
-            unsafe {
-                let range = (entries.begin[row], entries.end[row]);
-                gathered.row_product::<V>(entries.columns, entries.values, range, out, false);
-            }
+            unsafe { source.row_product::<V>(&entries, row, stride, out) };
             for at in (0..stride).step_by(V::N) {
                 let own = V::load(&x[row * stride + at..]);
                 (own - V::load(&out[at..]) * V::splat(keep)).store(&mut out[at..]);

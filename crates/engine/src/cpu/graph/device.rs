@@ -8,8 +8,8 @@ use crate::cpu::packed::check_len;
 use crate::cpu::simd::SimdReal;
 use crate::network::{Adam, Csr, Softmax};
 use crate::{
-    EncoderShape, EngineError, GraphDropout, GraphSpec, Graphs, LabelledNodes, NodeArray, Propagate, Result,
-    SampleReport, Summary,
+    EncoderShape, EngineError, GraphDropout, GraphOperator, GraphSpec, Graphs, LabelledNodes, NodeArray,
+    Propagate, Result, SampleReport, Summary,
 };
 
 /// A graph in the machine's memory.
@@ -37,12 +37,12 @@ macro_rules! graphs {
             type Encoder = Encoder<$t>;
             type GraphPlan = CpuGraphPlan<$t>;
 
-            fn graph(&self, adjacency: Csr<$t>, features: Csr<$t>) -> Result<CpuGraph<$t>> {
-                Ok(CpuGraph { adjacency: Adjacency::new(self, adjacency)?, features: Features::new(features)? })
+            fn graph(&self, operator: GraphOperator<$t>, features: Csr<$t>) -> Result<CpuGraph<$t>> {
+                Ok(CpuGraph { adjacency: Adjacency::new(self, operator)?, features: Features::new(features)? })
             }
 
-            fn adjacency<'a>(&self, graph: &'a CpuGraph<$t>) -> &'a Csr<$t> {
-                graph.adjacency.matrix()
+            fn operator<'a>(&self, graph: &'a CpuGraph<$t>) -> &'a GraphOperator<$t> {
+                graph.adjacency.operator()
             }
 
             fn features<'a>(&self, graph: &'a CpuGraph<$t>) -> &'a Csr<$t> {
@@ -130,7 +130,7 @@ macro_rules! graphs {
                 if let Some(GraphDropout { edges, .. }) = dropout
                     && !edges.is_none()
                 {
-                    thinned.refresh(self, &graph.adjacency, edges);
+                    thinned.refresh(self, &graph.adjacency, edges)?;
                 }
                 let edges = edges(graph, thinned, dropout);
                 match *how {

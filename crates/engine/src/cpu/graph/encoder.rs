@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 
 use super::adjacency::BLOCK;
 use super::chunks::{divide, divide_into, for_each_chunk};
-use super::dropout::Dropout;
 use super::node_matrix::NodeMatrix;
 use super::product::{Gathered, isa_for};
 use crate::cpu::Cpu;
@@ -23,6 +22,7 @@ use crate::cpu::isa::Vectorised;
 use crate::cpu::network::adam;
 use crate::cpu::parts::Parts;
 use crate::cpu::simd::{Lanes, SimdReal};
+use crate::dropout::Dropout;
 use crate::network::{Adam, Csr};
 use crate::{EngineError, Result};
 

@@ -11,8 +11,9 @@ mod adjacency;
 mod chunks;
 mod conjugate_gradient;
 mod device;
-mod dropout;
 mod encoder;
+#[cfg(test)]
+mod hyperedge_tests;
 mod node_matrix;
 mod passes;
 mod product;
@@ -23,9 +24,9 @@ mod residual;
 #[cfg(test)]
 mod tests;
 
+pub use crate::dropout::Dropout;
 pub use adjacency::{Adjacency, Edges, ThinnedEdges};
 pub use device::{CpuGraph, CpuGraphPlan};
-pub use dropout::Dropout;
 pub use encoder::{Encoder, EncoderDropout, EncoderPass, Features, OutputActivation};
 pub use node_matrix::NodeMatrix;
 pub use propagation::Propagation;

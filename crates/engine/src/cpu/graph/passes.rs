@@ -1,15 +1,15 @@
 //! Whole passes over the nodes: chunks on all threads, partial results merged in their order.
 
-use super::adjacency::{Edges, Entries};
+use super::adjacency::{Edges, ToHyperedges};
 use super::chunks::for_each_chunk;
 use super::product::isa_for;
-use super::propagate::{Constants, NormaliseColumns, Propagate, divisor};
+use super::propagate::{Collect, Constants, Finish, NormaliseColumns, Propagate, Source, divisor};
 use super::pull::{Pull, TopCorrection, Tops};
 use crate::cpu::distance::Distance;
 use crate::cpu::parts::Parts;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::{Cpu, Isa};
-use crate::{GraphMap, GraphNorm, Measure};
+use crate::{GraphMap, Measure};
 
 /// What the passes of one map over one graph need; allocated once.
 pub(crate) struct Passes<T: SimdReal> {
@@ -20,6 +20,8 @@ pub(crate) struct Passes<T: SimdReal> {
     partials: Vec<Partial<T>>,
     column_products: Vec<f64>,
     tops: Tops,
+    /// The states of hyperedges, on the way from nodes to nodes.
+    middle: Vec<T>,
 }
 
 /// What one chunk hands over.
@@ -53,6 +55,7 @@ impl<T: SimdReal> Passes<T> {
             partials: Vec::new(),
             column_products: vec![0.0; stride],
             tops: Tops::default(),
+            middle: Vec::new(),
         };
         passes.reserve(chunks);
         passes
@@ -60,10 +63,10 @@ impl<T: SimdReal> Passes<T> {
 
     /// Numbers that the norms of one state take.
     pub fn norms_len(&self) -> usize {
-        match self.constants.norm {
-            None => 0,
-            Some(GraphNorm::Rows) => self.nodes,
-            Some(GraphNorm::Columns) => self.constants.stride,
+        match self.constants.finish {
+            Finish::Plain => 0,
+            Finish::Rows | Finish::Ball(_) => self.nodes,
+            Finish::Columns => self.constants.stride,
         }
     }
 
@@ -103,12 +106,15 @@ impl<T: SimdReal> Passes<T> {
         let chunks = entries.chunks;
         self.reserve(chunks.len());
         let (constants, isa) = (self.constants, self.isa);
-        let row_norms = if constants.norm == Some(GraphNorm::Rows) { &mut *norms } else { &mut [] };
+        let row_norms = if constants.finish.by_row() { &mut *norms } else { &mut [] };
+        let mut middle = std::mem::take(&mut self.middle);
+        let source =
+            argument.map(|x| gather(&self.cpu, isa, edges.hyperedges, constants.stride, x, &mut middle));
         {
             let (images, row_norms) = (Parts::new(image), Parts::new(row_norms));
             for_each_chunk(&self.cpu, &mut self.partials[..chunks.len()], |k, partial| {
                 let rows = chunks[k].clone();
-                let normed = if constants.norm == Some(GraphNorm::Rows) { rows.clone() } else { 0..0 };
+                let normed = if constants.finish.by_row() { rows.clone() } else { 0..0 };
                 // SAFETY: chunks are disjoint ranges of rows.
                 let (image, row_norms) =
                     unsafe { (images.take(constants.span(&rows)), row_norms.take(normed)) };
@@ -118,6 +124,7 @@ impl<T: SimdReal> Passes<T> {
                     entries,
                     rows,
                     argument,
+                    source,
                     injection,
                     image,
                     row_norms,
@@ -126,7 +133,8 @@ impl<T: SimdReal> Passes<T> {
                 });
             });
         }
-        if constants.norm == Some(GraphNorm::Columns) {
+        self.middle = middle;
+        if constants.finish.by_column() {
             norms.fill(T::ZERO);
             for partial in &self.partials[..chunks.len()] {
                 norms.iter_mut().zip(&partial.column_tops).for_each(|(norm, &top)| *norm = norm.max(top));
@@ -147,7 +155,7 @@ impl<T: SimdReal> Passes<T> {
 
     /// Prepares pulls back through this image.
     pub fn prepare_pull(&mut self, image: &[T]) {
-        if self.constants.norm == Some(GraphNorm::Columns) {
+        if self.constants.finish.by_column() {
             self.tops.find(image, &self.constants);
         }
     }
@@ -168,7 +176,7 @@ impl<T: SimdReal> Passes<T> {
         let &Step { image, norms, injection } = step;
         let constants = self.constants;
         self.pull_chunks(
-            edges.backward,
+            edges,
             constants,
             step,
             after,
@@ -179,7 +187,7 @@ impl<T: SimdReal> Passes<T> {
         );
         let chunks = edges.backward.chunks.len();
         let mut distance = self.merged(chunks);
-        if constants.norm == Some(GraphNorm::Columns) {
+        if constants.finish.by_column() {
             self.column_products.fill(0.0);
             for partial in &self.partials[..chunks] {
                 let sums = self.column_products.iter_mut().zip(&partial.column_products);
@@ -202,16 +210,21 @@ impl<T: SimdReal> Passes<T> {
 
     /// `gradient += (1 - t) A^T after`; `scratch` is overwritten.
     pub fn pull_start(&mut self, edges: &Edges<'_, T>, after: &[T], scratch: &mut [T], gradient: &mut [T]) {
-        let constants =
-            Constants { teleport: T::ONE, tanh: false, inner: false, norm: None, ..self.constants };
+        let constants = Constants {
+            teleport: T::ONE,
+            tanh: false,
+            inner: false,
+            finish: Finish::Plain,
+            ..self.constants
+        };
         let step = Step { image: after, norms: &[], injection: after };
-        self.pull_chunks(edges.backward, constants, &step, Some(after), None, scratch, Some(gradient), None);
+        self.pull_chunks(edges, constants, &step, Some(after), None, scratch, Some(gradient), None);
     }
 
     #[allow(clippy::too_many_arguments)]
     fn pull_chunks(
         &mut self,
-        entries: Entries<'_, T>,
+        edges: &Edges<'_, T>,
         constants: Constants<T>,
         step: &Step<'_, T>,
         after: Option<&[T]>,
@@ -221,8 +234,12 @@ impl<T: SimdReal> Passes<T> {
         measure: Option<Measure>,
     ) {
         let &Step { image, norms, injection } = step;
+        let entries = edges.backward;
         let (isa, chunks) = (self.isa, entries.chunks);
         self.reserve(chunks.len());
+        let mut middle = std::mem::take(&mut self.middle);
+        let source =
+            after.map(|q| gather(&self.cpu, isa, edges.hyperedges, constants.stride, q, &mut middle));
         let (qs, gradients) = (Parts::new(q), injection_gradient.map(Parts::new));
         for_each_chunk(&self.cpu, &mut self.partials[..chunks.len()], |k, partial| {
             let rows = chunks[k].clone();
@@ -236,6 +253,7 @@ impl<T: SimdReal> Passes<T> {
                 entries,
                 rows,
                 after,
+                source,
                 arriving,
                 image,
                 norms,
@@ -246,5 +264,31 @@ impl<T: SimdReal> Passes<T> {
                 measure,
             });
         });
+        self.middle = middle;
     }
+}
+
+/// What the rows of a product with the matrix gather: the rows of `x` themselves, or those of the hyperedges, `B' x`, which go
+/// to `states`.
+pub(super) fn gather<'a, T: SimdReal>(
+    cpu: &Cpu<T>,
+    isa: Isa,
+    hyperedges: Option<ToHyperedges<'a, T>>,
+    stride: usize,
+    x: &'a [T],
+    states: &'a mut Vec<T>,
+) -> Source<'a, T> {
+    let Some(ToHyperedges { entries, own }) = hyperedges else {
+        return Source { gathered: x, own: None };
+    };
+    states.resize(entries.begin.len() * stride, T::ZERO);
+    let images = Parts::new(states);
+    let mut nothing = vec![(); entries.chunks.len()];
+    for_each_chunk(cpu, &mut nothing, |k, ()| {
+        let rows = entries.chunks[k].clone();
+        // SAFETY: chunks are disjoint ranges of rows.
+        let image = unsafe { images.take(rows.start * stride..rows.end * stride) };
+        isa.dispatch(Collect { entries, rows, stride, argument: x, image });
+    });
+    Source { gathered: states, own: Some((own, x)) }
 }

@@ -11,6 +11,31 @@ use crate::cpu::isa::Vectorised;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::{Activation, GraphMap, GraphNorm, Injection, Measure};
 
+/// What is done with an image at the end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Finish<T> {
+    /// Nothing.
+    Plain,
+    /// Each row is divided by its largest entry.
+    Rows,
+    /// Each column is divided by its largest entry.
+    Columns,
+    /// Each row is projected onto the ball of this radius: divided by `max(1, |row|_2 / radius)`.
+    Ball(T),
+}
+
+impl<T: Copy> Finish<T> {
+    /// Whether each row has a divisor of its own.
+    pub fn by_row(&self) -> bool {
+        matches!(self, Finish::Rows | Finish::Ball(_))
+    }
+
+    /// Whether each column has one.
+    pub fn by_column(&self) -> bool {
+        matches!(self, Finish::Columns)
+    }
+}
+
 /// A map's constants in the working precision.
 #[derive(Clone, Copy)]
 pub(crate) struct Constants<T> {
@@ -19,7 +44,7 @@ pub(crate) struct Constants<T> {
     pub shift: T,
     pub tanh: bool,
     pub inner: bool,
-    pub norm: Option<GraphNorm>,
+    pub finish: Finish<T>,
     pub channels: usize,
     pub stride: usize,
 }
@@ -32,7 +57,12 @@ impl<T: SimdReal> Constants<T> {
             shift: T::from_f64(map.shift()),
             tanh: map.activation() == Activation::Tanh,
             inner: map.injection() == Injection::Inner,
-            norm: map.normalisation(),
+            finish: match (map.normalisation(), map.ball()) {
+                (Some(GraphNorm::Rows), _) => Finish::Rows,
+                (Some(GraphNorm::Columns), _) => Finish::Columns,
+                (None, Some(radius)) => Finish::Ball(T::from_f64(radius)),
+                (None, None) => Finish::Plain,
+            },
             channels,
             stride,
         }
@@ -73,6 +103,70 @@ pub(crate) fn divisor<T: SimdReal>(norm: T) -> T {
     if norm > T::ZERO { norm } else { T::ONE }
 }
 
+/// What the rows of an image gather.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a, T> {
+    /// One row per column of the matrix: per node, or per hyperedge.
+    pub gathered: &'a [T],
+    /// What nodes keep of their own rows, and those rows, whole.
+    pub own: Option<(&'a [T], &'a [T])>,
+}
+
+impl<T: SimdReal> Source<'_, T> {
+    /// `out` = row `row` of the product with the matrix.
+    ///
+    /// # Safety
+    /// Every column of `entries` must be the number of a gathered row, `stride` the length of rows and of `out` and a multiple
+    /// of the vector length.
+    #[inline(always)]
+    pub unsafe fn row_product<V: Lanes<Elem = T>>(
+        &self,
+        entries: &Entries<'_, T>,
+        row: usize,
+        stride: usize,
+        out: &mut [T],
+    ) {
+        let gathered = Gathered::new(self.gathered, stride);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let range = (entries.begin[row], entries.end[row]);
+            gathered.row_product::<V>(entries.columns, entries.values, range, out, false);
+        }
+        if let Some((weights, numbers)) = self.own {
+            let weight = V::splat(weights[row]);
+            let numbers = &numbers[row * stride..][..stride];
+            for at in (0..stride).step_by(V::N) {
+                weight.fma(V::load(&numbers[at..]), V::load(&out[at..])).store(&mut out[at..]);
+            }
+        }
+    }
+}
+
+/// One chunk of the way from nodes to hyperedges: `image = B' argument`.
+pub(crate) struct Collect<'a, T> {
+    pub entries: Entries<'a, T>,
+    pub rows: Range<usize>,
+    pub stride: usize,
+    pub argument: &'a [T],
+    /// The rows of these hyperedges.
+    pub image: &'a mut [T],
+}
+
+impl<T: SimdReal> Vectorised<T> for Collect<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        let Self { entries, rows, stride, argument, image } = self;
+        let source = Source { gathered: argument, own: None };
+        for (row, out) in rows.zip(image.chunks_exact_mut(stride)) {
+            // SAFETY: columns of a transposed incidence are numbers of nodes, the argument has a row for each, and strides are
+            // multiples of the vector length (`isa_for`).
+            unsafe { source.row_product::<V>(&entries, row, stride, out) };
+        }
+    }
+}
+
 /// One chunk of an application.
 pub(crate) struct Propagate<'a, T> {
     pub constants: Constants<T>,
@@ -80,11 +174,13 @@ pub(crate) struct Propagate<'a, T> {
     pub rows: Range<usize>,
     /// The argument, whole; `None` stands for zero.
     pub argument: Option<&'a [T]>,
+    /// What its product with the matrix is made of.
+    pub source: Option<Source<'a, T>>,
     /// `f`, whole.
     pub injection: &'a [T],
     /// The rows of the image.
     pub image: &'a mut [T],
-    /// The norms of these rows, where rows are normalised.
+    /// The divisors of these rows, where each has one.
     pub row_norms: &'a mut [T],
     /// The largest absolute values of this chunk's columns, where columns are normalised.
     pub column_tops: &'a mut [T],
@@ -96,46 +192,44 @@ impl<T: SimdReal> Vectorised<T> for Propagate<'_, T> {
 
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) -> Distance {
-        let Self { constants, entries, rows, argument, injection, image, row_norms, column_tops, measure } =
-            self;
+        let Self { constants, entries, rows, argument, source, injection, image, row_norms, .. } = self;
+        let (column_tops, measure) = (self.column_tops, self.measure);
         let stride = constants.stride;
         // The image is not complete before its columns are normalised; the second pass measures.
-        let measure = measure.filter(|_| constants.norm != Some(GraphNorm::Columns) && argument.is_some());
+        let measure = measure.filter(|_| !constants.finish.by_column() && argument.is_some());
         let mut residual = Residual::<V>::new(measure);
         column_tops.fill(T::ZERO);
-        let gathered = argument.map(|argument| Gathered::new(argument, stride));
         for row in rows.clone() {
             let out = &mut image[(row - rows.start) * stride..][..stride];
-            match &gathered {
-                // SAFETY: an adjacency's columns are numbers of nodes, the argument has a row for each node, and
+            match &source {
+                // SAFETY: an adjacency's columns are numbers of nodes (or hyperedges), the source has a row for each, and
                 // strides are multiples of the vector length (`isa_for`).
-                Some(gathered) => unsafe {
-                    let range = (entries.begin[row], entries.end[row]);
-                    gathered.row_product::<V>(entries.columns, entries.values, range, out, false);
-                },
+                Some(source) => unsafe { source.row_product::<V>(&entries, row, stride, out) },
                 None => out.fill(T::ZERO),
             }
             let injected = &injection[row * stride..][..stride];
-            let mut top = V::zero();
+            let (mut top, mut squares) = (V::zero(), V::zero());
             for at in (0..stride).step_by(V::N) {
                 let new = constants.image(V::load(&out[at..]), V::load(&injected[at..]), at);
                 top = top.max(new.abs());
+                squares = new.fma(new, squares);
                 new.store(&mut out[at..]);
             }
-            match constants.norm {
-                None => {}
-                Some(GraphNorm::Rows) => {
-                    let norm = divisor(top.largest());
-                    row_norms[row - rows.start] = norm;
-                    for at in (0..stride).step_by(V::N) {
-                        (V::load(&out[at..]) / V::splat(norm)).store(&mut out[at..]);
-                    }
+            let norm = match constants.finish {
+                Finish::Rows => Some(divisor(top.largest())),
+                Finish::Ball(radius) => Some((squares.sum().sqrt() / radius).max(T::ONE)),
+                Finish::Plain | Finish::Columns => None,
+            };
+            if let Some(norm) = norm {
+                row_norms[row - rows.start] = norm;
+                for at in (0..stride).step_by(V::N) {
+                    (V::load(&out[at..]) / V::splat(norm)).store(&mut out[at..]);
                 }
-                Some(GraphNorm::Columns) => {
-                    for at in (0..stride).step_by(V::N) {
-                        let new = V::load(&out[at..]).abs();
-                        V::load(&column_tops[at..]).max(new).store(&mut column_tops[at..]);
-                    }
+            }
+            if constants.finish.by_column() {
+                for at in (0..stride).step_by(V::N) {
+                    let new = V::load(&out[at..]).abs();
+                    V::load(&column_tops[at..]).max(new).store(&mut column_tops[at..]);
                 }
             }
             if let (Some(_), Some(argument)) = (measure, argument) {

@@ -8,13 +8,12 @@
 use std::ops::Range;
 
 use super::adjacency::Entries;
-use super::product::Gathered;
-use super::propagate::Constants;
+use super::propagate::{Constants, Finish, Source};
 use super::residual::Residual;
+use crate::Measure;
 use crate::cpu::distance::Distance;
 use crate::cpu::isa::Vectorised;
 use crate::cpu::simd::{Lanes, SimdReal};
-use crate::{GraphNorm, Measure};
 
 impl<T: SimdReal> Constants<T> {
     /// `s'(u)` from an image before its normalisation.
@@ -43,6 +42,8 @@ pub(crate) struct Pull<'a, T> {
     pub rows: Range<usize>,
     /// The `q` of the step after, whole; `None` stands for zero.
     pub after: Option<&'a [T]>,
+    /// What its product with the transposed matrix is made of.
+    pub source: Option<Source<'a, T>>,
     /// What arrives besides, whole.
     pub arriving: Option<&'a [T]>,
     /// The image of this step, whole.
@@ -65,23 +66,19 @@ impl<T: SimdReal> Vectorised<T> for Pull<'_, T> {
 
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) -> Distance {
-        let Self { constants, entries, rows, after, arriving, image, norms, injection, q, .. } = self;
+        let Self { constants, entries, rows, after, source, arriving, image, norms, injection, q, .. } = self;
         let mut injection_gradient = self.injection_gradient;
         let stride = constants.stride;
         let mut residual = Residual::<V>::new(self.measure.filter(|_| after.is_some()));
-        let gathered = after.map(|after| Gathered::new(after, stride));
-        let columns_normalised = constants.norm == Some(GraphNorm::Columns);
+        let columns_normalised = constants.finish.by_column();
         self.column_products.fill(0.0);
         for row in rows.clone() {
             let own = row * stride..(row + 1) * stride;
             let here = (row - rows.start) * stride..(row - rows.start + 1) * stride;
             let out = &mut q[here.clone()];
-            match &gathered {
+            match &source {
                 // SAFETY: as in `Propagate`.
-                Some(gathered) => unsafe {
-                    let range = (entries.begin[row], entries.end[row]);
-                    gathered.row_product::<V>(entries.columns, entries.values, range, out, false);
-                },
+                Some(source) => unsafe { source.row_product::<V>(&entries, row, stride, out) },
                 None => out.fill(T::ZERO),
             }
             let z = &image[own.clone()];
@@ -95,17 +92,20 @@ impl<T: SimdReal> Vectorised<T> for Pull<'_, T> {
             for at in (0..stride).step_by(V::N) {
                 let normalised = V::load(&z[at..]);
                 let g = V::load(&out[at..]);
-                let norm = match constants.norm {
-                    None => V::one(),
-                    Some(GraphNorm::Rows) => V::splat(norms[row]),
-                    Some(GraphNorm::Columns) => V::load(&norms[at..]),
+                let norm = match constants.finish {
+                    Finish::Plain => V::one(),
+                    Finish::Rows | Finish::Ball(_) => V::splat(norms[row]),
+                    Finish::Columns => V::load(&norms[at..]),
                 };
-                let p = match constants.norm {
-                    None => g,
-                    Some(GraphNorm::Rows) => {
+                let p = match constants.finish {
+                    Finish::Plain => g,
+                    Finish::Rows => {
                         (g - is_top(normalised).copysign(normalised) * V::splat(correction)) / norm
                     }
-                    Some(GraphNorm::Columns) => g / norm,
+                    // On the sphere what points outwards is lost; within the ball nothing is, and the norm is 1.
+                    Finish::Ball(_) if norms[row] > T::ONE => (g - normalised * V::splat(correction)) / norm,
+                    Finish::Ball(_) => g,
+                    Finish::Columns => g / norm,
                 };
                 let new = p * constants.slope(normalised * norm, V::load(&f[at..]));
                 if let Some(gradient) = &mut injection_gradient {
@@ -131,7 +131,7 @@ impl<T: SimdReal> Vectorised<T> for Pull<'_, T> {
 }
 
 /// Turns a product into `g = (1 - t) product + v`; returns what each top of a normalised row has to give up,
-/// `sum g z / number of tops`.
+/// `sum g z / number of tops`, or how much of `z` a projected row has to, `sum g z / radius^2`.
 #[inline(always)]
 fn arrive<V: Lanes>(
     constants: &Constants<V::Elem>,
@@ -147,15 +147,16 @@ fn arrive<V: Lanes>(
             g = g + V::load(&arriving[at..]);
         }
         g.store(&mut out[at..]);
-        if constants.norm == Some(GraphNorm::Rows) {
+        if constants.finish.by_row() {
             let z = V::load(&z[at..]);
             product = g.fma(z, product);
             tops = tops + is_top(z);
         }
     }
-    match constants.norm {
-        Some(GraphNorm::Rows) => product.sum() / tops.sum().max(V::Elem::ONE),
-        _ => V::Elem::ZERO,
+    match constants.finish {
+        Finish::Rows => product.sum() / tops.sum().max(V::Elem::ONE),
+        Finish::Ball(radius) => product.sum() / (radius * radius),
+        Finish::Plain | Finish::Columns => V::Elem::ZERO,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Adam with an L2 term, as PyTorch computes it.
+//! Adam with an L2 term, and AdamW, as PyTorch computes them.
 
 use super::vectorised::vectorised;
 use crate::cpu::isa::Isa;
@@ -30,7 +30,7 @@ pub(crate) fn adam<T: Real>(
     let root = T::from_f64(1.0 / correction(adam.beta2).sqrt());
     let (beta1, rest1) = (T::from_f64(adam.beta1), T::from_f64(1.0 - adam.beta1));
     let (beta2, rest2) = (T::from_f64(adam.beta2), T::from_f64(1.0 - adam.beta2));
-    let (epsilon, l2) = (T::from_f64(adam.epsilon), T::from_f64(adam.l2));
+    let (epsilon, l2, kept) = (T::from_f64(adam.epsilon), T::from_f64(adam.l2), T::from_f64(adam.kept()));
     let moments = mean.chunks_mut(CHUNK).zip(square.chunks_mut(CHUNK));
     let values = parameter.chunks_mut(CHUNK).zip(gradient.chunks(CHUNK));
     team.for_each(values.zip(moments), |((p, g), (m, v))| {
@@ -39,7 +39,7 @@ pub(crate) fn adam<T: Real>(
                 let g = g + l2 * *p;
                 *m = beta1 * *m + rest1 * g;
                 *v = beta2 * *v + rest2 * g * g;
-                *p -= rate * *m / (v.sqrt() * root + epsilon);
+                *p = kept * *p - rate * *m / (v.sqrt() * root + epsilon);
             }
         });
     });
@@ -64,5 +64,15 @@ mod tests {
         adam(&team, Isa::detect(), &Adam::new(0.1, 0.0, 2), &mut p, &[0.0], &mut m, &mut v).unwrap();
         let (mean, square) = (0.063 / (1.0 - 0.81), 0.00048951 / (1.0 - 0.998001f64));
         assert!((p[0] - (before - 0.1 * mean / (square.sqrt() + 1e-8))).abs() < 1e-14);
+    }
+
+    #[test]
+    fn decoupled_decay_does_not_pass_through_the_moments() {
+        let team = Team::new(0).unwrap();
+        let (mut p, mut m, mut v) = ([2.0f64], [0.0], [0.0]);
+        adam(&team, Isa::detect(), &Adam::decoupled(0.1, 0.5, 1), &mut p, &[0.5], &mut m, &mut v).unwrap();
+        // p (1 - 0.1 * 0.5) - 0.1 g / |g|.
+        assert!((p[0] - (1.9 - 0.1 * 0.5 / (0.5 + 1e-8))).abs() < 1e-15);
+        assert!((m[0] - 0.05).abs() < 1e-15 && (v[0] - 0.00025).abs() < 1e-15);
     }
 }

@@ -6,7 +6,7 @@ use crate::cpu::simd::{Lanes, SimdReal, for_vectors, get, put};
 /// Loss and hits of a batch.
 #[derive(Debug)]
 pub(super) struct CrossEntropy {
-    /// Mean of `-ln softmax(logits)[label]`.
+    /// Mean of `-ln softmax(logits)[label]`, or with smoothing of its mixture with the mean over all classes.
     pub loss: f64,
     /// Samples whose largest logit (the first, in a tie) is the label's.
     pub correct: usize,
@@ -16,6 +16,7 @@ pub(super) struct CrossEntropy {
 pub(super) fn cross_entropy<T: SimdReal>(
     isa: Isa,
     classes: usize,
+    smoothing: f64,
     logits: &[T],
     labels: &[u32],
     gradient: &mut [T],
@@ -35,20 +36,28 @@ pub(super) fn cross_entropy<T: SimdReal>(
         correct += usize::from(best == label && logits[best].is_finite());
         let top = logits[best];
         gradient.iter_mut().zip(logits).for_each(|(g, &x)| *g = x - top);
-        loss -= gradient[label].to_f64();
+        let exact = gradient[label].to_f64();
+        loss -= if smoothing > 0.0 {
+            let mean = gradient.iter().map(|g| g.to_f64()).sum::<f64>() / classes as f64;
+            (1.0 - smoothing) * exact + smoothing * mean
+        } else {
+            exact
+        };
     }
     // All samples at once: few classes would leave most of a vector empty.
     isa.dispatch(Exponentials(&mut gradient[..labels.len() * classes]));
-    let weight = T::from_f64(1.0 / labels.len() as f64);
+    let count = labels.len() as f64;
+    let (weight, exact) = (T::from_f64(1.0 / count), T::from_f64((1.0 - smoothing) / count));
+    let shared = T::from_f64(smoothing / (count * classes as f64));
     for (gradient, &label) in gradient.chunks_exact_mut(classes).zip(labels) {
         let mut sum = T::ZERO;
         gradient.iter().for_each(|&g| sum += g);
         loss += sum.to_f64().ln();
         let scale = weight / sum;
-        gradient.iter_mut().for_each(|g| *g *= scale);
-        gradient[label as usize] -= weight;
+        gradient.iter_mut().for_each(|g| *g = *g * scale - shared);
+        gradient[label as usize] -= exact;
     }
-    CrossEntropy { loss: loss / labels.len() as f64, correct }
+    CrossEntropy { loss: loss / count, correct }
 }
 
 /// `x <- e^x`.
@@ -70,7 +79,8 @@ mod tests {
     #[test]
     fn by_hand() {
         let mut gradient = [0.0; 4];
-        let found = cross_entropy(Isa::detect(), 2, &[0.0, 3f64.ln(), 1e4, -1e4], &[0, 0], &mut gradient);
+        let found =
+            cross_entropy(Isa::detect(), 2, 0.0, &[0.0, 3f64.ln(), 1e4, -1e4], &[0, 0], &mut gradient);
         assert!((found.loss - 4f64.ln() / 2.0).abs() < 1e-15, "{found:?}");
         assert_eq!(found.correct, 1);
         for (g, expected) in gradient.iter().zip([-0.375, 0.375, 0.0, 0.0]) {
@@ -81,11 +91,23 @@ mod tests {
     #[test]
     fn gradient_equals_finite_differences() {
         let (isa, logits, labels) = (Isa::detect(), random(12, 1), [3, 0, 1]);
-        let mut gradient = vec![0.0; 12];
-        cross_entropy(isa, 4, &logits, &labels, &mut gradient);
-        assert_gradient(&logits, &gradient, |logits| {
-            cross_entropy(isa, 4, logits, &labels, &mut [0.0; 12]).loss
-        });
+        for smoothing in [0.0, 0.1, 1.0] {
+            let mut gradient = vec![0.0; 12];
+            cross_entropy(isa, 4, smoothing, &logits, &labels, &mut gradient);
+            assert_gradient(&logits, &gradient, |logits| {
+                cross_entropy(isa, 4, smoothing, logits, &labels, &mut [0.0; 12]).loss
+            });
+        }
+    }
+
+    #[test]
+    fn a_smoothed_loss_is_that_of_a_mixture() {
+        let (isa, logits) = (Isa::detect(), random(4, 1));
+        let of = |smoothing: f64, label: u32| {
+            cross_entropy(isa, 4, smoothing, &logits, &[label], &mut [0.0; 4]).loss
+        };
+        let mean = (0..4).map(|label| of(0.0, label)).sum::<f64>() / 4.0;
+        assert!((of(0.2, 3) - (0.8 * of(0.0, 3) + 0.2 * mean)).abs() < 1e-14);
     }
 
     #[test]
@@ -94,10 +116,10 @@ mod tests {
         let labels = [3, 0, 1, 9, 2, 2, 5];
         let exact: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
         let mut expected = vec![0.0; 70];
-        let loss = cross_entropy(Isa::PORTABLE, 10, &exact, &labels, &mut expected).loss;
+        let loss = cross_entropy(Isa::PORTABLE, 10, 0.1, &exact, &labels, &mut expected).loss;
         for isa in Isa::available() {
             let mut gradient = vec![0.0; 70];
-            let found = cross_entropy(isa, 10, &logits, &labels, &mut gradient);
+            let found = cross_entropy(isa, 10, 0.1, &logits, &labels, &mut gradient);
             assert!((found.loss - loss).abs() <= 1e-6 * loss, "{isa:?}: {} but {loss}", found.loss);
             for (g, expected) in gradient.iter().zip(&expected) {
                 assert!((f64::from(*g) - expected).abs() <= 1e-7, "{isa:?}: {g} but {expected}");
@@ -107,9 +129,9 @@ mod tests {
 
     #[test]
     fn a_logit_that_is_not_a_number_is_no_hit() {
-        let found = cross_entropy(Isa::detect(), 2, &[f64::NAN, 1.0], &[0], &mut [0.0; 2]);
+        let found = cross_entropy(Isa::detect(), 2, 0.0, &[f64::NAN, 1.0], &[0], &mut [0.0; 2]);
         assert!(found.loss.is_nan() && found.correct == 0);
-        let found = cross_entropy(Isa::detect(), 2, &[1.0, f32::NAN], &[0], &mut [0.0; 2]);
+        let found = cross_entropy(Isa::detect(), 2, 0.0, &[1.0, f32::NAN], &[0], &mut [0.0; 2]);
         assert!(found.loss.is_nan(), "{found:?}");
     }
 }

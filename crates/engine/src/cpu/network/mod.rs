@@ -297,6 +297,7 @@ macro_rules! layers {
                 &self,
                 batch: usize,
                 classes: usize,
+                smoothing: f64,
                 logits: &Buffer<$t>,
                 labels: &Vec<u32>,
                 gradient: &mut Buffer<$t>,
@@ -316,7 +317,7 @@ macro_rules! layers {
                 let len = batch * classes;
                 let (logits, gradient) =
                     (part("the logits", logits, len)?, part_mut("the logit gradient", gradient, len)?);
-                let found = cross_entropy::cross_entropy(self.isa, classes, logits, labels, gradient);
+                let found = cross_entropy::cross_entropy(self.isa, classes, smoothing, logits, labels, gradient);
                 tally.samples += batch as u64;
                 tally.loss += found.loss * batch as f64;
                 tally.correct += found.correct as u64;

@@ -48,7 +48,7 @@ fn step(threads: usize) -> Vec<Vec<f32>> {
     let labels: Vec<u32> = (0..37).map(|i| i % 10).collect();
     let mut glogits = Buffer::zeros(370);
     let mut tally = cpu.tally().unwrap();
-    cpu.cross_entropy(37, 10, &logits, &labels, &mut glogits, &mut tally).unwrap();
+    cpu.cross_entropy(37, 10, 0.0, &logits, &labels, &mut glogits, &mut tally).unwrap();
     let loss = cpu.finish(&mut tally).unwrap().loss;
     let (mut gfeatures, mut gwh, mut gbh) = (Buffer::zeros(37 * 64), Buffer::zeros(640), Buffer::zeros(10));
     cpu.linear_backward(head, &features, &wh, None, &mut glogits, Some(&mut gfeatures), &mut gwh, &mut gbh)
@@ -105,7 +105,7 @@ fn wrong_arguments_are_named() {
     let error = cpu.linear(shape, &b, &b, &b, false, &mut a).unwrap_err();
     assert_eq!(error.to_string(), "the input holds 4 numbers, 5 are needed");
     let mut tally = cpu.tally().unwrap();
-    let error = cpu.cross_entropy(2, 2, &b, &vec![0, 2], &mut a, &mut tally).unwrap_err();
+    let error = cpu.cross_entropy(2, 2, 0.0, &b, &vec![0, 2], &mut a, &mut tally).unwrap_err();
     assert!(error.to_string().contains("sample 1 is 2, but there are 2 classes"), "{error}");
     let pool = NormPoolShape { batch: 1, height: 2, width: 2, channels: 1, window: 3 };
     let error =

@@ -1,4 +1,5 @@
-//! `W = (1 - m) I - A'A + B - B'` and its pullback, for matrices and for circular convolutions.
+//! `W = (1 - m) I - A'A + B - B'` and its pullback, for matrices and for circular convolutions; `B` is free, or `b A` with one
+//! number `b`.
 //!
 //! A convolution is one matrix per tap; transposing it transposes the matrices and mirrors the taps, and tap `d` of `A'A`
 //! is the sum of `A_e' A_e'` over all taps with `e' - e = d`: a kernel of side `2 s - 1` out of kernels of side `s`.
@@ -58,6 +59,21 @@ impl Factors {
         for (tap, matrix) in product.iter().enumerate() {
             w.iter_mut().skip(tap).step_by(count).zip(matrix).for_each(|(w, &x)| *w = x);
         }
+    }
+
+    /// `W` with `B = b A`.
+    pub fn multiply_tied<T: Real>(&self, margin: f64, a: &[T], b: T, w: &mut [T]) {
+        let scaled: Vec<T> = a.iter().map(|&a| b * a).collect();
+        self.multiply(margin, a, &scaled, w);
+    }
+
+    /// From the gradient `g` for `W` to those for `A` and `b`: with `gB` that for `B = b A`, `b gB` is added to the first, and the
+    /// second is the sum of `A gB`.
+    pub fn pull_back_tied<T: Real>(&self, a: &[T], b: T, g: &[T], ga: &mut [T], gb: &mut T) {
+        let mut skew = vec![T::ZERO; a.len()];
+        self.pull_back(a, g, ga, &mut skew);
+        ga.iter_mut().zip(&skew).for_each(|(ga, &s)| *ga += b * s);
+        *gb = T::from_f64(a.iter().zip(&skew).map(|(a, s)| a.to_f64() * s.to_f64()).sum());
     }
 
     /// From the gradient `g` for `W` to those for `A` and `B`: with `S = G + G'`, they are `-A S` and `G - G'`.
@@ -122,6 +138,7 @@ mod tests {
         Operator::Conv { channels: 2, height: 4, width: 5, padding: Padding::Circular, kernel: 5 };
 
     const PRODUCT: Parametrisation = Parametrisation::MonotoneProduct { margin: 0.25 };
+    const TIED: Parametrisation = Parametrisation::MonotoneTied { margin: 0.25 };
 
     fn factor_len(factors: &Factors) -> usize {
         (factors.units * factors.side).pow(2)
@@ -189,6 +206,51 @@ mod tests {
                 let slope = value(&a, &moved(&b, 0.5)) - value(&a, &moved(&b, -0.5));
                 assert!((gb[k] - slope).abs() < 1e-11, "B[{k}]: {} {slope}", gb[k]);
             }
+        }
+    }
+
+    #[test]
+    fn the_tied_kernel_is_that_of_the_matrices() {
+        for margin in [1.0, 0.1] {
+            let factors = Factors::of(&TIED, &CONV);
+            let (a, b) = (numbers(factor_len(&factors), 0.7), -0.6);
+            let mut w = vec![f64::NAN; 4 * 25];
+            factors.multiply_tied(margin, &a, b, &mut w);
+            let ((n, w), (_, a)) = (matrix(&w, factors.product_side()), matrix(&a, 3));
+            for (o, i) in (0..n).flat_map(|o| (0..n).map(move |i| (o, i))) {
+                let product: f64 = (0..n).map(|k| a[k * n + o] * a[k * n + i]).sum();
+                let identity = f64::from(o == i) * (1.0 - margin);
+                let expected = identity - product + b * (a[o * n + i] - a[i * n + o]);
+                assert!((w[o * n + i] - expected).abs() < 1e-12, "{o} {i}: {} {expected}", w[o * n + i]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_tied_pullback_is_the_derivative() {
+        for operator in [CONV, Operator::Dense { n: 5 }] {
+            let factors = Factors::of(&TIED, &operator);
+            let (a, b) = (numbers(factor_len(&factors), 0.7), 1.4);
+            let g = numbers(factors.units.pow(2) * factors.product_side().pow(2), 2.1);
+            let value = |a: &[f64], b: f64| {
+                let mut w = vec![0.0; g.len()];
+                factors.multiply_tied(0.25, a, b, &mut w);
+                w.iter().zip(&g).map(|(w, g)| w * g).sum::<f64>()
+            };
+            let (mut ga, mut gb) = (vec![f64::NAN; a.len()], f64::NAN);
+            factors.pull_back_tied(&a, b, &g, &mut ga, &mut gb);
+            // Exact but for rounding: the value is quadratic.
+            for k in 0..a.len() {
+                let moved = |by: f64| {
+                    let mut x = a.clone();
+                    x[k] += by;
+                    value(&x, b)
+                };
+                let slope = moved(0.5) - moved(-0.5);
+                assert!((ga[k] - slope).abs() < 1e-11, "A[{k}]: {} {slope}", ga[k]);
+            }
+            let slope = value(&a, b + 0.5) - value(&a, b - 0.5);
+            assert!((gb - slope).abs() < 1e-11, "b: {gb} {slope}");
         }
     }
 }

@@ -148,6 +148,10 @@ impl<T: SimdReal> CpuWeights<T> {
             Parametrisation::MonotoneProduct { margin } => {
                 Factors::of(parametrisation, &map.operator()).multiply(margin, v, free[1], &mut arrays[0]);
             }
+            Parametrisation::MonotoneTied { margin } => {
+                let factors = Factors::of(parametrisation, &map.operator());
+                factors.multiply_tied(margin, v, free[1][0], &mut arrays[0]);
+            }
         }
         if let Some(tied) = tied {
             // a_i = tie * (sum of row i of B).
@@ -209,6 +213,11 @@ fn pull_back<T: SimdReal>(
         Parametrisation::MonotoneProduct { .. } => {
             let (ga, gb) = gradients.split_at_mut(1);
             Factors::of(&parametrisation, &map.operator()).pull_back(v, weights[0], ga[0], gb[0]);
+        }
+        Parametrisation::MonotoneTied { .. } => {
+            let (ga, gb) = gradients.split_at_mut(1);
+            let factors = Factors::of(&parametrisation, &map.operator());
+            factors.pull_back_tied(v, free[1][0], weights[0], ga[0], &mut gb[0][0]);
         }
     }
 }

@@ -1,4 +1,5 @@
-// The gradient of the weights of a 3x3 convolution on tensor cores: the sum over pixels of q[pixel][out] z[pixel + tap][in].
+// The gradient of the weights of a 3x3 convolution on tensor cores: the sum over pixels of q[pixel][out] z[pixel + tap][in]. Of a larger
+// kernel, nine of its taps: a launch for each 3x3 window of them.
 //
 // A part of the sum is a number of tiles of up to 64 pixels. A block brings one after the other to shared memory as bf16 halves (gradients
 // have no known scale), [pixel][channel], and multiplies: outputs by pixels by (tap, input), a tap being another pixel address. The warps
@@ -16,6 +17,8 @@ struct Gradient {
     u32 tile_height, tile_width, across, tiles;
     // Tiles of the whole batch, and of a part.
     u32 count, part;
+    // Height and width of the kernel, and the first of the nine taps.
+    u32 side, first_row, first_column;
 };
 
 // Bytes from a pixel to the next: an odd number of sixteens, where that matters.
@@ -37,6 +40,7 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
     u32 groups = gridDim.y / shape.planes, plane = blockIdx.y / groups, out = blockIdx.y % groups * 16 * OUTPUTS, in = blockIdx.z * 8 * INPUTS;
     u32 pitch = shape.tile_width + 2, pixels = shape.tile_height * shape.tile_width, halo_pixels = pitch * (shape.tile_height + 2);
     u64 area = (u64)shape.height * shape.width;
+    int up = (int)shape.first_row - (int)shape.side / 2, back = (int)shape.first_column - (int)shape.side / 2;
     bool in_fours = shape.inputs % 4 == 0, out_fours = shape.outputs % 4 == 0;
     float sums[EACH][OUTPUTS][4] = {};
     u32 offset[EACH];
@@ -55,7 +59,7 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
 #pragma unroll 4
         for (u32 i = threadIdx.x; i < halo_pixels * 2 * INPUTS; i += THREADS) {
             u32 pixel = i / (2 * INPUTS), channel = i % (2 * INPUTS) * 4;
-            int row = (int)(top + pixel / pitch) - 1, column = (int)(left + pixel % pitch) - 1;
+            int row = (int)(top + pixel / pitch) + up, column = (int)(left + pixel % pitch) + back;
             float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
             if (inside(row, column, shape.height, shape.width, shape.circular))
                 x = four_channels(zs + ((u64)row * shape.width + column) * shape.inputs + in + channel, (int)shape.inputs - (int)(in + channel), in_fours);
@@ -97,17 +101,19 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
         }
     }
     // [part][plane and output][tap][input].
-    float* to = parts + ((u64)blockIdx.x * shape.planes + plane) * shape.outputs * TAPS * shape.inputs;
+    u32 taps = shape.side * shape.side;
+    float* to = parts + ((u64)blockIdx.x * shape.planes + plane) * shape.outputs * taps * shape.inputs;
 #pragma unroll
     for (u32 n = 0; n < EACH; n++) {
-        u32 j = warp * EACH + n, tap = j / INPUTS, i = in + j % INPUTS * 8 + lane % 4 * 2;
+        u32 j = warp * EACH + n, i = in + j % INPUTS * 8 + lane % 4 * 2;
+        u32 tap = (shape.first_row + j / INPUTS / 3) * shape.side + shape.first_column + j / INPUTS % 3;
 #pragma unroll
         for (u32 m = 0; m < OUTPUTS; m++)
 #pragma unroll
             for (u32 k = 0; k < 4; k++) {
                 u32 o = out + m * 16 + lane / 4 + k / 2 * 8;
                 if (j < TAPS * INPUTS && o < shape.outputs && i + k % 2 < shape.inputs)
-                    to[((u64)o * TAPS + tap) * shape.inputs + i + k % 2] = sums[n][m][k];
+                    to[((u64)o * taps + tap) * shape.inputs + i + k % 2] = sums[n][m][k];
             }
     }
 }

@@ -67,10 +67,53 @@ struct Gap {
     }
 };
 
+// Norms along an image's height are taken of columns: a thread has one, of one channel. `row` numbers lie between its entries.
+
+// column <- column / its largest absolute value.
+__device__ inline void divide_by_largest(float* column, u64 row, u32 height) {
+    float largest = 0.0f;
+#pragma unroll 8
+    for (u32 i = 0; i < height; i++) {
+        float size = fabsf(column[i * row]);
+        if (!(size < largest)) largest = size;
+    }
+    float inverse = 1.0f / largest;
+#pragma unroll 8
+    for (u32 i = 0; i < height; i++) column[i * row] *= inverse;
+}
+
+// The derivative of the normalisation at a batch of states.
+struct Norm {
+    // The normalised states, the gradients of their norms, and what they were multiplied by: one for each column.
+    const float* states;
+    const float* gradients;
+    const float* inverses;
+};
+
+// q <- D N' g in a column that begins at `at` of all states, and of every plane of q and D.
+__device__ inline void pull_column(const Norm& norm, const float* g, const float* slopes, float* q, u32 planes, u64 len, u64 at, u64 column, u64 row,
+                                   u32 height) {
+    float inner = 0.0f, inverse = norm.inverses[column];
+#pragma unroll 8
+    for (u32 i = 0; i < height; i++) inner = fmaf(norm.states[at + i * row], g[at + i * row], inner);
+    u64 sample = at / len;
+    for (u32 plane = 0; plane < planes; plane++) {
+        u64 to = (sample * planes + plane) * len + at % len;
+#pragma unroll 8
+        for (u32 i = 0; i < height; i++) {
+            u64 k = at + i * row;
+            q[to + i * row] = slopes[to + i * row] * ((g[k] - inner * norm.gradients[k]) * inverse);
+        }
+    }
+}
+
 // out <- the sums, plus a bias for each channel.
 struct Keep {
     const float* bias;
     float* out;
+    __device__ void begin() const {}
+    __device__ bool has_columns() const { return false; }
+    __device__ void column(const Convolution&, u64, u64) const {}
     __device__ bool measured() const { return false; }
     __device__ Distance* parts() const { return 0; }
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap&) const {
@@ -83,10 +126,20 @@ struct Keep {
     }
 };
 
+// A kernel's map, brought near: reading it from where a kernel's arguments are takes longer than using it, and every formula asks for
+// several constants one after the other.
+__shared__ Map near_map;
+
 // Not inlined: all formulas with all activations are long, and would be compiled into every kernel many times over.
-__device__ __noinline__ float any_image_of(const Map& map, float u, float w, float y, float other) { return image_of(map, u, w, y, other); }
-__device__ __noinline__ float any_slopes_of(const Map& map, float u, float w, float y, float other, float& du, float& dw) {
-    return slopes_of(map, u, w, y, other, du, dw);
+__device__ __noinline__ float any_image_of(float u, float w, float y, float other) { return image_of(near_map, u, w, y, other); }
+// By value: what is left at an address goes through memory, and so does everything beside it.
+struct Tangent {
+    float image, du, dw;
+};
+__device__ __noinline__ Tangent any_slopes_of(float u, float w, float y, float other) {
+    Tangent at;
+    at.image = slopes_of(near_map, u, w, y, other, at.du, at.dw);
+    return at;
 }
 
 // Whether it is the map that is used most: its formula is short.
@@ -102,7 +155,7 @@ __device__ inline void read_injections(const Map& map, const float* y, u64 at, c
     }
 }
 
-// out <- F(argument; y).
+// out <- F(argument; y), divided by the largest of each column where a block has whole ones and is told so.
 struct Apply {
     Map map;
     const float* y;
@@ -110,6 +163,14 @@ struct Apply {
     float* out;
     // Where the parts of the distance go, if they are wanted.
     Distance* distances;
+    u64 normalised;
+    __device__ void begin() const {
+        if (threadIdx.x == 0) near_map = map;
+    }
+    __device__ bool has_columns() const { return normalised; }
+    __device__ void column(const Convolution& shape, u64 at, u64) const {
+        divide_by_largest(out + at, (u64)shape.width * shape.outputs, shape.height);
+    }
     __device__ bool measured() const { return distances != 0; }
     __device__ Distance* parts() const { return distances; }
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap& gap) const {
@@ -122,7 +183,7 @@ struct Apply {
             if (plain)
                 image[i] = map.inner ? tanhf(sums[0][i] + ys[i]) + map.shift : tanhf(sums[0][i]) + (ys[i] + map.shift);
             else
-                image[i] = any_image_of(map, sums[0][i], sums[1][i], ys[i], others[i]);
+                image[i] = any_image_of(sums[0][i], sums[1][i], ys[i], others[i]);
         }
         write_four(image, out + state, place);
         if (!distances) return;
@@ -137,6 +198,11 @@ struct Linearise {
     const float* y;
     float* slopes;
     float* out;
+    __device__ void begin() const {
+        if (threadIdx.x == 0) near_map = map;
+    }
+    __device__ bool has_columns() const { return false; }
+    __device__ void column(const Convolution&, u64, u64) const {}
     __device__ bool measured() const { return false; }
     __device__ Distance* parts() const { return 0; }
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap&) const {
@@ -151,7 +217,8 @@ struct Linearise {
                 du[i] = (1.0f - s) * (1.0f + s);
                 image[i] = map.inner ? s + map.shift : s + (ys[i] + map.shift);
             } else {
-                image[i] = any_slopes_of(map, sums[0][i], sums[1][i], ys[i], others[i], du[i], dw[i]);
+                Tangent at = any_slopes_of(sums[0][i], sums[1][i], ys[i], others[i]);
+                image[i] = at.image, du[i] = at.du, dw[i] = at.dw;
             }
         }
         float* to = slopes + place.sample * (u64)map.planes * map.len + at;
@@ -161,7 +228,8 @@ struct Linearise {
     }
 };
 
-// q <- D (W' q + v), all planes. Without slopes: one plane, W' q + v.
+// q <- D (W' q + v), all planes. Without slopes: one plane, W' q + v; where a block has whole columns, it may go on from there through
+// a normalisation.
 struct Pull {
     u32 planes, unused;
     const float* v;
@@ -169,6 +237,17 @@ struct Pull {
     const float* argument;
     float* out;
     Distance* distances;
+    Norm norm;
+    // Behind the normalisation: the slopes, and where q goes; how many planes it has.
+    const float* norm_slopes;
+    float* pulled;
+    u64 pulled_planes;
+    __device__ void begin() const {}
+    __device__ bool has_columns() const { return pulled; }
+    __device__ void column(const Convolution& shape, u64 at, u64 column) const {
+        u64 row = (u64)shape.width * shape.outputs;
+        pull_column(norm, out, norm_slopes, pulled, pulled_planes, row * shape.height, at, column, row, shape.height);
+    }
     __device__ bool measured() const { return distances != 0; }
     __device__ Distance* parts() const { return distances; }
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap& gap) const {
@@ -245,6 +324,8 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     static_assert(WARPS * 16 * PITCH(6) * sizeof(float) <= sizeof(room), "the staged sums do not fit");
     u32 sample = blockIdx.x / shape.tiles, tile = blockIdx.x % shape.tiles, first_tile = blockIdx.y * TILES;
     if (active && !active[sample]) return;
+    // Known to all after the barriers of the first slab.
+    finish.begin();
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, centre = shape.side / 2;
     u32 top = tile / shape.across * shape.tile_height, left = tile % shape.across * shape.tile_width;
     u32 pixels = shape.tile_height * shape.tile_width, pitch = shape.tile_width + shape.side - 1;
@@ -339,6 +420,17 @@ __device__ void convolution(const Convolution& shape, const float* images, const
             finish.four(shape, place, values, gap);
         }
     }
+    if (finish.has_columns()) {
+        // The tile has whole columns, and this block wrote them.
+        __syncthreads();
+        u32 first = first_tile / planes * 8, channels = min(TILES / planes * 8, shape.outputs - first);
+        u32 count = min(shape.tile_width, shape.width - left) * channels;
+        u64 row = (u64)shape.width * shape.outputs;
+        for (u32 item = threadIdx.x; item < count; item += THREADS) {
+            u64 column = (u64)(left + item / channels) * shape.outputs + first + item % channels;
+            finish.column(shape, sample * row * shape.height + column, sample * row + column);
+        }
+    }
     if (!finish.measured()) return;
     double difference = block_sum(gap.difference), size = block_sum(gap.size);
     if (threadIdx.x == 0) finish.parts()[(u64)blockIdx.x * gridDim.y + blockIdx.y] = {difference, size, 0.0, 0.0};
@@ -391,4 +483,15 @@ pack_convolution(Convolution shape, const float* first, const float* second, u32
         ((uint4*)packed)[((u64)step * shape.column_tiles + tile) * 32 + column % 8 * 4 + i % 4] = {a.high, b.high, a.low, b.low};
     }
     if (lane == 0) packed[(u64)steps * shape.column_tiles * 128 + column] = scale.back;
+}
+
+// q <- D N' g, all planes, where no block has whole columns. `row` is all columns of all channels, next to each other.
+extern "C" __global__ void __launch_bounds__(THREADS)
+pull_columns_to_slopes(u32 batch, u32 row, u32 height, u32 planes, Norm norm, const float* g, const float* slopes, float* q, const u32* active) {
+    u64 column = first_entry();
+    if (column >= (u64)batch * row) return;
+    u32 sample = column / row;
+    if (active && !active[sample]) return;
+    u64 len = (u64)row * height;
+    pull_column(norm, g, slopes, q, planes, len, sample * len + column % row, column, row, height);
 }

@@ -14,7 +14,7 @@ __device__ inline void phase(const Torus& torus, u32 frequency, u32 tap, double&
     double centre = torus.side / 2;
     double down = (double)(tap / torus.side) - centre, right = (double)(tap % torus.side) - centre;
     double turns = (double)(frequency / columns) * down / torus.height + (double)(frequency % columns) * right / torus.width;
-    sincos(6.283185307179586476925 * turns, &sine, &cosine);
+    sincospi(2.0 * turns, &sine, &cosine);
 }
 
 // Frequencies of a block, and taps whose phases it keeps at a time.
@@ -54,6 +54,195 @@ extern "C" __global__ void __launch_bounds__(THREADS) symbols(Torus torus, const
         matrices[(u64)(first + f) * 2 * square + square + at] = im[f];
     }
 }
+
+// ---- matrices that fit into a block's registers ----------------------------------------------------------------------
+
+namespace hermitian {
+struct Complex {
+    double re, im;
+};
+__device__ inline double square(Complex x) { return fma(x.re, x.re, x.im * x.im); }
+// sum + a b
+__device__ inline Complex plus(Complex sum, Complex a, Complex b) {
+    return {fma(a.re, b.re, fma(-a.im, b.im, sum.re)), fma(a.re, b.im, fma(a.im, b.re, sum.im))};
+}
+
+// A Hermitian matrix in the registers of a block: a thread has the entries (16 i + its row, 16 j + its column); zero beyond the n-th.
+template <u32 T>
+struct Tiles {
+    Complex at[T][T];
+    u32 n, row, column;
+
+    __device__ Tiles(u32 n) : n(n), row(threadIdx.x / 16), column(threadIdx.x % 16) {}
+
+    template <class F>
+    __device__ void each(F f) {
+#pragma unroll
+        for (u32 i = 0; i < T; i++)
+#pragma unroll
+            for (u32 j = 0; j < T; j++) f(16 * i + row, 16 * j + column, at[i][j]);
+    }
+
+    __device__ void read(const double* re) {
+        const double* im = re + (u64)n * n;
+        each([&](u32 i, u32 j, Complex& x) {
+            bool inside = i < n && j < n;
+            x = inside ? Complex{re[(u64)i * n + j], im[(u64)i * n + j]} : Complex{0.0, 0.0};
+        });
+    }
+
+    // shift I - the matrix.
+    __device__ void subtract_from(double shift) {
+        each([&](u32 i, u32 j, Complex& x) { x = {(i == j && i < n ? shift : 0.0) - x.re, -x.im}; });
+    }
+
+    // y = this x, both in shared memory.
+    __device__ void times(const Complex* x, Complex* y) {
+        __shared__ Complex parts[16 * T][16];
+#pragma unroll
+        for (u32 i = 0; i < T; i++) {
+            Complex sum = {0.0, 0.0};
+#pragma unroll
+            for (u32 j = 0; j < T; j++) sum = plus(sum, at[i][j], x[16 * j + column]);
+            parts[16 * i + row][column] = sum;
+        }
+        __syncthreads();
+        if (threadIdx.x < 16 * T) {
+            Complex sum = {0.0, 0.0};
+            for (u32 j = 0; j < 16; j++) sum = {sum.re + parts[threadIdx.x][j].re, sum.im + parts[threadIdx.x][j].im};
+            y[threadIdx.x] = sum;
+        }
+        __syncthreads();
+    }
+
+    // The inverse in place, by Gauss and Jordan without pivoting; false if the matrix is not positive definite: that shows in a pivot.
+    __device__ bool invert() {
+        __shared__ Complex rows[2][16 * T], columns[2][16 * T];
+        for (u32 k = 0; k < n; k++) {
+            Complex* of_row = rows[k % 2];
+            Complex* of_column = columns[k % 2];
+            each([&](u32 i, u32 j, Complex& x) {
+                if (i == k) of_row[j] = x;
+                if (j == k) of_column[i] = x;
+            });
+            __syncthreads();
+            double pivot = of_column[k].re;
+            if (!(pivot > 0.0)) break;
+            double inverse = 1.0 / pivot;
+#pragma unroll
+            for (u32 j = 0; j < T; j++) {
+                bool own = 16 * j + column == k;
+                Complex across = of_row[16 * j + column];
+                Complex scaled = own ? Complex{inverse, 0.0} : Complex{inverse * across.re, inverse * across.im};
+#pragma unroll
+                for (u32 i = 0; i < T; i++) {
+                    Complex factor = of_column[16 * i + row], kept = own ? Complex{0.0, 0.0} : at[i][j];
+                    at[i][j] = 16 * i + row == k ? scaled : plus(kept, {-factor.re, -factor.im}, scaled);
+                }
+            }
+            if (k + 1 == n) return true;
+        }
+        // Before the shared memory is used again.
+        __syncthreads();
+        return false;
+    }
+};
+
+// How far above its vector's value a bound is tried, in residuals, at first and after a failure.
+#define REACH 2.0
+#define FARTHER 8.0
+
+// The largest eigenvalue of one matrix per block, from above and from below, and a unit vector. A bound `above` is one for which
+// above I - A is positive definite (elimination tells). From a bound's inverse comes the next one by Laguerre's method, which never goes
+// below the largest eigenvalue, and a better vector by inverse iteration; the vector's own value and residual say where a bound that is
+// nearer still may be tried, at the cost of one elimination. tops[frequency] = (above, the vector's value), a vector per frequency in
+// `vectors`. What ended earlier is gone on with if `resume`d, except where it cannot be the largest of all (values that other blocks find
+// meanwhile only leave out more of what cannot).
+template <u32 T>
+__device__ void bracket_top(const Torus& torus, const double* matrices, double* vectors, double* tops, u32 rounds, u32 resume) {
+    __shared__ Complex v[16 * T], image[16 * T];
+    u32 n = torus.units, size = torus.real ? n : 2 * n, own = threadIdx.x;
+    const double* matrix = matrices + (u64)blockIdx.x * 2 * n * n;
+    double* vector = vectors + (u64)blockIdx.x * size;
+    double* top = tops + 2 * blockIdx.x;
+    Tiles<T> a(n);
+    a.read(matrix);
+    double trace = 0.0, squares = 0.0;
+    a.each([&](u32 i, u32 j, Complex& x) {
+        trace += i == j ? x.re : 0.0;
+        squares += square(x);
+    });
+    double mean = block_sum(trace) / n, norm = sqrt(block_sum(squares)), enough = 1e-12 * norm;
+    double spread = sqrt(fmax(norm * norm / n - mean * mean, 0.0)), above = mean + spread * sqrt(n - 1.0) + enough;
+    bool there = own < n;
+    if (resume) {
+        double best = -INFINITY;
+        for (u32 f = own; f < torus.frequencies; f += THREADS) best = fmax(best, tops[2 * f + 1]);
+        if (top[0] < block_max(best)) return;
+        above = top[0];
+        if (own < 16 * T) v[own] = {there ? vector[own] : 0.0, there && !torus.real ? vector[n + own] : 0.0};
+    } else {
+        // A unit vector without symmetry: a Weyl sequence.
+        double x = (own + 1) * 0.6180339887498949, weyl = there ? x - floor(x) + 0.1 : 0.0, length = sqrt(block_sum(weyl * weyl));
+        if (own < 16 * T) v[own] = {weyl / length, 0.0};
+    }
+    __syncthreads();
+    double value = 0.0, residual = 0.0, next = above, reach = REACH;
+    for (u32 round = 0;; round++) {
+        a.times(v, image);
+        Complex x = own < 16 * T ? v[own] : Complex{0.0, 0.0}, y = own < 16 * T ? image[own] : Complex{0.0, 0.0};
+        value = block_sum(x.re * y.re + x.im * y.im);
+        residual = sqrt(block_sum(square({y.re - value * x.re, y.im - value * x.im})));
+        // Written so that what is not a number ends here.
+        if (!(above - value > enough) || round == rounds) break;
+        double trial = fmin(next, value + fmax(reach * residual, 0.5 * enough));
+        a.subtract_from(trial);
+        if (!a.invert()) {
+            next = trial == next ? above : next;
+            reach *= FARTHER;
+        } else {
+            above = trial;
+            reach = REACH;
+            double powers[2] = {0.0, 0.0};
+            a.each([&](u32 i, u32 j, Complex& x) {
+                powers[0] += i == j ? x.re : 0.0;
+                powers[1] += square(x);
+            });
+            double sum = block_sum(powers[0]), sum2 = block_sum(powers[1]);
+            next = fmin(above, above - n / (sum + sqrt(fmax((n - 1.0) * (n * sum2 - sum * sum), 0.0))) + 0.01 * enough);
+            a.times(v, image);
+            a.times(image, v);
+            a.times(v, image);
+            double length = sqrt(block_sum(own < 16 * T ? square(image[own]) : 0.0));
+            if (own < 16 * T) v[own] = {image[own].re / length, image[own].im / length};
+            __syncthreads();
+        }
+        a.read(matrix);
+    }
+    if (there) {
+        vector[own] = v[own].re;
+        if (!torus.real) vector[n + own] = v[own].im;
+    }
+    if (own == 0) {
+        top[0] = above;
+        top[1] = value;
+    }
+}
+
+}  // namespace hermitian
+
+#define BRACKET(T, units)                                                                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, T <= 3 ? 2 : 1)                                                                    \
+    bracket_tops_##units(Torus torus, const double* matrices, double* vectors, double* tops, u32 rounds, u32 resume) {                       \
+        hermitian::bracket_top<T>(torus, matrices, vectors, tops, rounds, resume);                                                           \
+    }
+BRACKET(1, 16)
+BRACKET(2, 32)
+BRACKET(3, 48)
+BRACKET(4, 64)
+BRACKET(6, 96)
+
+// ---- larger ones ------------------------------------------------------------------------------------------------------
 
 // Steps of Lanczos' method, at most. What is not found by then is bounded by the residual all the same.
 #define STEPS 128
@@ -154,7 +343,7 @@ __device__ inline void orthogonalise(const double* vectors, u32 count, u32 size,
 }
 
 // Lanczos' method with full reorthogonalisation, one block per frequency. `basis` has room for STEPS + 1 vectors of each; the unit
-// eigenvector goes to the first. tops[frequency] = (value, residual): some eigenvalue lies within `residual` of `value`.
+// eigenvector goes to the first. tops[frequency] = (value + residual, value): some eigenvalue lies that near to `value`.
 extern "C" __global__ void __launch_bounds__(THREADS) top_eigenpairs(Torus torus, const double* matrices, double* basis, double* tops) {
     __shared__ Tridiagonal t;
     __shared__ double residual;
@@ -230,8 +419,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) top_eigenpairs(Torus torus
             double length = sqrt(block_sum(squares));
             for (u32 i = threadIdx.x; i < size; i += THREADS) vectors[i] /= length;
             if (threadIdx.x == 0) {
-                tops[2 * blockIdx.x] = value;
-                tops[2 * blockIdx.x + 1] = residual;
+                tops[2 * blockIdx.x] = value + residual;
+                tops[2 * blockIdx.x + 1] = value;
             }
             return;
         }
@@ -261,19 +450,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_peak(Torus torus, con
     if (threadIdx.x != 0) return;
     for (u32 k = 0; k < THREADS; k++) best = min(best, firsts[k]);
     if (best == torus.frequencies) best = 0;
-    double top = tops[2 * best] + tops[2 * best + 1];
+    double top = tops[2 * best];
     double excess = top + 8.0 * 1.1920928955078125e-7 * fabs(top) - (1.0 - margin);
     // Not a number stays one.
     peak->excess = excess <= 0.0 ? 0.0 : excess;
     peak->frequency = best;
 }
 
-// W = V - excess I, and the derivative of the largest eigenvalue for V.
+// W = V - excess I, and the derivative of the largest eigenvalue for V. Every frequency has room for `stride` vectors.
 extern "C" __global__ void __launch_bounds__(THREADS)
-make_shifted(Torus torus, const float* v, const double* basis, const Peak* peak, float* w, float* derivative) {
+make_shifted(Torus torus, const float* v, const double* basis, u32 stride, const Peak* peak, float* w, float* derivative) {
     u64 n = torus.units;
     u32 taps = torus.side * torus.side, size = torus.real ? n : 2 * n, frequency = peak->frequency;
-    const double* vector = basis + (u64)frequency * (STEPS + 1) * size;
+    const double* vector = basis + (u64)frequency * stride * size;
     for (u64 at = first_entry(); at < n * n * taps; at += entry_step()) {
         u32 tap = at % taps, i = at / taps % n, o = at / taps / n;
         w[at] = o == i && tap == taps / 2 ? v[at] - (float)peak->excess : v[at];

@@ -1,176 +1,17 @@
 // Peaceman-Rachford's splitting of circular convolutions, in the frequency domain: u = 2 prox(g) - g, g <- C u + k, C a complex
-// matrix at each frequency (resolvent.cu). An iteration is
+// matrix at each frequency (resolvent.cu). Where there are kernels for whole images (square ones of some sizes), an iteration is
+//   products at each frequency
+//   columns back, rows back, g <- . + k, residual, prox, rows and columns of the new u, and whether the sample ends;
+// else
 //   columns of u's rows, products, columns back            (row spectra -> spectra -> spectra -> row spectra)
-//   rows back, g <- . + k, residual, prox, rows of the new u   (one kernel where there is one for the width and the activation).
-// A thread transforms a whole line in its registers: neighbouring threads have neighbouring channels, and nothing is exchanged.
+//   rows back, g <- . + k, residual, prox, rows of the new u.
+// A thread transforms a whole line in its registers: neighbouring threads have neighbouring channels.
 // Transforms of real images keep the columns 0 to width / 2. Two channels are the real and imaginary part of one line.
 //
-// Where that one kernel is, most iterations send only the change of u: g <- g + C (u - last u), as f16, scaled by what the last
-// iteration changed. That halves what goes through memory, which is what an iteration takes its time for. Every change is rounded; a sample
+// With whole images, most iterations send only the change of u: g <- g + C (u - last u), as f16, scaled by what the last iteration
+// changed. That halves what goes through memory, which is what an iteration takes its time for. Every change is rounded; a sample
 // keeps account of it, and sends u itself, in f32, before rounding could show in its residual or in its answer.
-#include "mma.cuh"
-#include "prox.cuh"
-#include "solve.cuh"
-
-// A complex number, and those of two neighbouring channels.
-struct __align__(8) Wave {
-    float re, im;
-};
-struct __align__(16) Waves {
-    Wave a, b;
-};
-
-// Images [sample][row][column][channel]; row spectra [sample][row][column][channel], spectra [column][row][sample][channel], both with
-// the half of the columns and an even number of channels.
-struct Plane {
-    u32 batch, height, width, half, channels, padded;
-    __device__ u64 row_at(u64 sample, u32 y) const { return (sample * height + y) * half * padded; }
-    __device__ u64 spectrum_at(u32 kx, u32 ky, u64 sample) const { return (((u64)kx * height + ky) * batch + sample) * padded; }
-};
-
-// A complex number as f16.
-__device__ inline u32 narrow(Wave x) { return pair_f16(x.re, x.im); }
-__device__ inline Wave widen(u32 both) {
-    float2 x = of_f16(both);
-    return {x.x, x.y};
-}
-struct __align__(8) Narrow {
-    u32 a, b;
-};
-
-// What a sample's waves are when they come back and when they are sent again: all of u (f32), or its change times a power of two (f16).
-struct Flow {
-    u32 whole_back, whole_next;
-    float scale_back, scale_next;
-    // What the roundings since all of u was sent may have added up to.
-    double error;
-};
-__device__ inline bool is_whole(const Flow* flows, u64 sample) { return !flows || flows[sample].whole_back; }
-
-// Waves on their way: those of whole samples, and the changes of others.
-struct Waters {
-    Wave* whole;
-    u32* changes;
-};
-
-// ---- transforms in registers ----------------------------------------------------------------------------------------
-
-constexpr double series(double x, int first) {
-    // x^k / k! with alternating signs, k = first, first + 2, ...: the cosine (0) or the sine (1).
-    double term = first ? x : 1.0, sum = term;
-    for (int k = first + 1; k < 60; k += 2) {
-        term *= -x * x / (k * (k + 1));
-        sum += term;
-    }
-    return sum;
-}
-
-template <u32 N>
-struct Turns {
-    float cosines[N], sines[N];
-    constexpr Turns() : cosines(), sines() {
-        for (u32 j = 0; j < N; j++) {
-            double angle = 6.283185307179586 * (double)j / N;
-            if (2 * j > N) angle -= 6.283185307179586;
-            cosines[j] = (float)series(angle, 0);
-            sines[j] = (float)series(angle, 1);
-        }
-    }
-};
-
-template <bool BACK, u32 N>
-__device__ inline void small_transform(float (&re)[N], float (&im)[N]) {
-    if constexpr (N == 2) {
-        float a = re[0], b = im[0];
-        re[0] = a + re[1];
-        im[0] = b + im[1];
-        re[1] = a - re[1];
-        im[1] = b - im[1];
-    } else if constexpr (N == 4) {
-        float a = re[0] + re[2], b = im[0] + im[2], c = re[0] - re[2], d = im[0] - im[2];
-        float e = re[1] + re[3], f = im[1] + im[3], g = re[1] - re[3], h = im[1] - im[3];
-        if (BACK) {
-            g = -g;
-            h = -h;
-        }
-        re[0] = a + e;
-        im[0] = b + f;
-        re[1] = c + h;
-        im[1] = d - g;
-        re[2] = a - e;
-        im[2] = b - f;
-        re[3] = c - h;
-        im[3] = d + g;
-    } else {
-        // Odd: entries j and N - j together.
-        constexpr Turns<N> turns;
-        constexpr u32 M = N / 2;
-        float sum_re[M], sum_im[M], gap_re[M], gap_im[M], first_re = re[0], first_im = im[0];
-#pragma unroll
-        for (u32 j = 1; j <= M; j++) {
-            sum_re[j - 1] = re[j] + re[N - j];
-            sum_im[j - 1] = im[j] + im[N - j];
-            gap_re[j - 1] = re[j] - re[N - j];
-            gap_im[j - 1] = im[j] - im[N - j];
-            re[0] += sum_re[j - 1];
-            im[0] += sum_im[j - 1];
-        }
-#pragma unroll
-        for (u32 k = 1; k <= M; k++) {
-            float even_re = first_re, even_im = first_im, odd_re = 0.0f, odd_im = 0.0f;
-#pragma unroll
-            for (u32 j = 1; j <= M; j++) {
-                float c = turns.cosines[j * k % N], s = BACK ? -turns.sines[j * k % N] : turns.sines[j * k % N];
-                even_re = fmaf(c, sum_re[j - 1], even_re);
-                even_im = fmaf(c, sum_im[j - 1], even_im);
-                odd_re = fmaf(s, gap_im[j - 1], odd_re);
-                odd_im = fmaf(-s, gap_re[j - 1], odd_im);
-            }
-            re[k] = even_re + odd_re;
-            im[k] = even_im + odd_im;
-            re[N - k] = even_re - odd_re;
-            im[N - k] = even_im - odd_im;
-        }
-    }
-}
-
-// X[k] = the sum over x of exp(-2 pi i k x / N) X[x], or, back, with the other sign.
-template <bool BACK, u32 N>
-__device__ inline void transform(float (&re)[N], float (&im)[N]) {
-    constexpr u32 R = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : N, M = N / R;
-    if constexpr (M == 1) {
-        small_transform<BACK, N>(re, im);
-    } else {
-        constexpr Turns<N> turns;
-        float part_re[R][M], part_im[R][M];
-#pragma unroll
-        for (u32 r = 0; r < R; r++) {
-#pragma unroll
-            for (u32 m = 0; m < M; m++) {
-                part_re[r][m] = re[r + R * m];
-                part_im[r][m] = im[r + R * m];
-            }
-            transform<BACK, M>(part_re[r], part_im[r]);
-        }
-#pragma unroll
-        for (u32 k = 0; k < M; k++) {
-            float turned_re[R], turned_im[R];
-#pragma unroll
-            for (u32 r = 0; r < R; r++) {
-                float a = part_re[r][k], b = part_im[r][k];
-                float c = turns.cosines[r * k], s = BACK ? turns.sines[r * k] : -turns.sines[r * k];
-                turned_re[r] = r * k ? fmaf(a, c, -b * s) : a;
-                turned_im[r] = r * k ? fmaf(a, s, b * c) : b;
-            }
-            small_transform<BACK, R>(turned_re, turned_im);
-#pragma unroll
-            for (u32 r = 0; r < R; r++) {
-                re[k + M * r] = turned_re[r];
-                im[k + M * r] = turned_im[r];
-            }
-        }
-    }
-}
+#include "fourier.cuh"
 
 // ---- rows of an even number of channels -------------------------------------------------------------------------------------------------------------
 
@@ -183,46 +24,22 @@ __device__ inline Row row_of(const Plane& plane, u64 sample, u32 y, u32 pair) {
 }
 
 template <u32 N>
-__device__ inline void rows_out(const Plane& plane, const Row& row, float (&re)[N], float (&im)[N], const Waters& rows, bool whole) {
+__device__ inline void rows_out(const Plane& plane, const Row& row, float (&re)[N], float (&im)[N], Wave* rows) {
     transform<false, N>(re, im);
-    // The spectra of the two channels: the parts of Z that are symmetric and antisymmetric.
-    auto split = [&](u32 k) -> Waves {
-        u32 m = (N - k) % N;
-        return {{0.5f * (re[k] + re[m]), 0.5f * (im[k] - im[m])}, {0.5f * (im[k] + im[m]), 0.5f * (re[m] - re[k])}};
-    };
-    if (whole) {
 #pragma unroll
-        for (u32 k = 0; k <= N / 2; k++) *(Waves*)(rows.whole + row.waves + (u64)k * plane.padded) = split(k);
-    } else {
-#pragma unroll
-        for (u32 k = 0; k <= N / 2; k++) {
-            Waves out = split(k);
-            *(Narrow*)(rows.changes + row.waves + (u64)k * plane.padded) = {narrow(out.a), narrow(out.b)};
-        }
-    }
+    for (u32 k = 0; k <= N / 2; k++) *(Waves*)(rows + row.waves + (u64)k * plane.padded) = parted<N>(re, im, k);
 }
 
 template <u32 N>
-__device__ inline void rows_in(const Plane& plane, const Row& row, float (&re)[N], float (&im)[N], const Waters& rows, bool whole) {
-    auto join = [&](u32 k, const Waves& in) {
+__device__ inline void rows_in(const Plane& plane, const Row& row, float (&re)[N], float (&im)[N], const Wave* rows) {
+#pragma unroll
+    for (u32 k = 0; k <= N / 2; k++) {
+        Waves in = *(const Waves*)(rows + row.waves + (u64)k * plane.padded);
         if (k == 0 || 2 * k == N) {
             re[k] = in.a.re;
             im[k] = in.b.re;
         } else {
-            re[k] = in.a.re - in.b.im;
-            im[k] = in.a.im + in.b.re;
-            re[N - k] = in.a.re + in.b.im;
-            im[N - k] = in.b.re - in.a.im;
-        }
-    };
-    if (whole) {
-#pragma unroll
-        for (u32 k = 0; k <= N / 2; k++) join(k, *(const Waves*)(rows.whole + row.waves + (u64)k * plane.padded));
-    } else {
-#pragma unroll
-        for (u32 k = 0; k <= N / 2; k++) {
-            Narrow in = *(const Narrow*)(rows.changes + row.waves + (u64)k * plane.padded);
-            join(k, {widen(in.a), widen(in.b)});
+            joined<N>(re, im, k, in);
         }
     }
     transform<true, N>(re, im);
@@ -251,7 +68,7 @@ __device__ void rows_forward(const Plane& plane, u32 rows_each, const float* ima
             re[x] = v.re;
             im[x] = v.im;
         }
-        rows_out<N>(plane, row, re, im, {rows, nullptr}, true);
+        rows_out<N>(plane, row, re, im, rows);
     }
 }
 
@@ -262,7 +79,7 @@ __device__ void rows_backward(const Plane& plane, u32 rows_each, Wave* rows, flo
     for (u32 item = threadIdx.x; item < part.items; item += THREADS) {
         Row row = row_of(plane, part.sample, part.first + item / part.pairs, item % part.pairs);
         float re[N], im[N];
-        rows_in<N>(plane, row, re, im, {rows, nullptr}, true);
+        rows_in<N>(plane, row, re, im, rows);
 #pragma unroll
         for (u32 x = 0; x < N; x++) *(Wave*)(images + row.pixels + (u64)x * plane.channels) = {re[x], im[x]};
     }
@@ -295,70 +112,10 @@ struct Path {
     }
 };
 
-// u = 2 prox(g) - g: with slopes (the adjoint's), of a line with a kink at 0, of tanh with t = 1, or of any activation.
-enum : u32 { SLOPES, KINKED, PLAIN_TANH, ANY };
-struct Reflection {
-    float t;
-    // What a kinked one multiplies negative numbers by.
-    float factor;
-};
-
-template <u32 KIND>
-__device__ inline float reflected(const Map& map, const Reflection& by, float d, float g) {
-    float e = KIND == SLOPES ? prox(d, by.t, g) : KIND == KINKED ? (g > 0.0f ? g : g * by.factor) : KIND == PLAIN_TANH ? tanhf(g) : prox(map, by.t, g);
-    return e + (e - g);
-}
-
-// Rows back, g <- . + k (or g + .), and the rows of the new u (or of its change), in place.
-template <u32 N, u32 KIND>
-__device__ void rows_step(const Plane& plane, u32 rows_each, const Map& map, const Reflection& by, u32 measure, const Waters& rows, const float* k,
-                          const float* slopes, float* g, Distance* parts, const Flow* flows, const u32* active) {
-    RowShare part = rows_of_block(plane, rows_each);
-    if (active[part.sample] != 1) return;
-    Flow flow = flows ? flows[part.sample] : Flow{1, 1, 1.0f, 1.0f, 0.0};
-    float back = 1.0f / flow.scale_back;
-    Path path;
-    for (u32 item = threadIdx.x; item < part.items; item += THREADS) {
-        Row row = row_of(plane, part.sample, part.first + item / part.pairs, item % part.pairs);
-        float re[N], im[N];
-        rows_in<N>(plane, row, re, im, rows, flow.whole_back);
-        // Some at a time: loads do not pass the stores before them.
-        constexpr u32 SOME = 4;
-#pragma unroll
-        for (u32 begin = 0; begin < N; begin += SOME) {
-            Wave old[SOME], from[SOME], d[SOME];
-#pragma unroll
-            for (u32 i = 0; i < SOME; i++) {
-                u64 at = row.pixels + (u64)(begin + i) * plane.channels;
-                old[i] = from[i] = *(const Wave*)(g + at);
-                if (flow.whole_back) from[i] = *(const Wave*)(k + at);
-                d[i] = KIND == SLOPES ? *(const Wave*)(slopes + at) : Wave{0.0f, 0.0f};
-            }
-#pragma unroll
-            for (u32 i = 0; i < SOME; i++) {
-                u32 x = begin + i;
-                Wave next = {fmaf(re[x], back, from[i].re), fmaf(im[x], back, from[i].im)};
-                *(Wave*)(g + row.pixels + (u64)x * plane.channels) = next;
-                path.add(measure, old[i].re, next.re);
-                path.add(measure, old[i].im, next.im);
-                // Differences of reflections that are rounded themselves: what is sent adds up to u without drift.
-                re[x] = reflected<KIND>(map, by, d[i].re, next.re) * flow.scale_next;
-                im[x] = reflected<KIND>(map, by, d[i].im, next.im) * flow.scale_next;
-                if (!flow.whole_next) {
-                    re[x] = fmaf(-flow.scale_next, reflected<KIND>(map, by, d[i].re, old[i].re), re[x]);
-                    im[x] = fmaf(-flow.scale_next, reflected<KIND>(map, by, d[i].im, old[i].im), im[x]);
-                }
-            }
-        }
-        rows_out<N>(plane, row, re, im, rows, flow.whole_next);
-    }
-    path.write(measure, parts + blockIdx.x);
-}
-
 // ---- columns ----------------------------------------------------------------------------------------------------------
 
 template <u32 N, bool BACK>
-__device__ void columns(const Plane& plane, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
+__device__ void columns(const Plane& plane, const Wave* from, Wave* to, const u32* active) {
     u64 line = (u64)plane.half * plane.padded, count = plane.batch * line;
     for (u64 item = first_entry(); item < count; item += entry_step()) {
         u64 sample = item / line;
@@ -367,31 +124,16 @@ __device__ void columns(const Plane& plane, const Waters& from, const Waters& to
         u64 row = plane.row_at(sample, 0) + within, spectrum = plane.spectrum_at(kx, 0, sample) + c;
         u64 down = (u64)plane.half * plane.padded, next = (u64)plane.batch * plane.padded;
         u64 first = BACK ? spectrum : row, step = BACK ? next : down, goal = BACK ? row : spectrum, stride = BACK ? down : next;
-        bool whole = is_whole(flows, sample);
         float re[N], im[N];
-        if (whole) {
 #pragma unroll
-            for (u32 y = 0; y < N; y++) {
-                Wave v = from.whole[first + y * step];
-                re[y] = v.re;
-                im[y] = v.im;
-            }
-        } else {
-#pragma unroll
-            for (u32 y = 0; y < N; y++) {
-                Wave v = widen(from.changes[first + y * step]);
-                re[y] = v.re;
-                im[y] = v.im;
-            }
+        for (u32 y = 0; y < N; y++) {
+            Wave v = from[first + y * step];
+            re[y] = v.re;
+            im[y] = v.im;
         }
         transform<BACK, N>(re, im);
-        if (whole) {
 #pragma unroll
-            for (u32 y = 0; y < N; y++) to.whole[goal + y * stride] = {re[y], im[y]};
-        } else {
-#pragma unroll
-            for (u32 y = 0; y < N; y++) to.changes[goal + y * stride] = narrow({re[y], im[y]});
-        }
+        for (u32 y = 0; y < N; y++) to[goal + y * stride] = {re[y], im[y]};
     }
 }
 
@@ -405,30 +147,18 @@ __device__ void columns(const Plane& plane, const Waters& from, const Waters& to
         rows_backward<N>(plane, rows_each, rows, images, active);                                                                            \
     }                                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(THREADS, N <= 32 ? 3 : 1)                                                                   \
-    fourier_columns_##N(Plane plane, Waters from, Waters to, const Flow* flows, const u32* active) {                                         \
-        columns<N, false>(plane, from, to, flows, active);                                                                                   \
+    fourier_columns_##N(Plane plane, const Wave* from, Wave* to, const u32* active) {                                                        \
+        columns<N, false>(plane, from, to, active);                                                                                          \
     }                                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(THREADS, N <= 32 ? 3 : 1)                                                                   \
-    fourier_columns_back_##N(Plane plane, Waters from, Waters to, const Flow* flows, const u32* active) {                                    \
-        columns<N, true>(plane, from, to, flows, active);                                                                                    \
+    fourier_columns_back_##N(Plane plane, const Wave* from, Wave* to, const u32* active) {                                                   \
+        columns<N, true>(plane, from, to, active);                                                                                           \
     }
 SIZE(8)
+SIZE(16)
 SIZE(28)
 SIZE(32)
 SIZE(64)
-
-#define STEP(N, KIND, name)                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                                 \
-    fourier_step_##name##_##N(Plane plane, u32 rows_each, Map map, Reflection by, u32 measure, Waters rows, const float* k,                  \
-                              const float* slopes, float* g, Distance* parts, const Flow* flows, const u32* active) {                        \
-        rows_step<N, KIND>(plane, rows_each, map, by, measure, rows, k, slopes, g, parts, flows, active);                                    \
-    }
-STEP(28, SLOPES, slopes)
-STEP(28, KINKED, kinked)
-STEP(28, PLAIN_TANH, tanh)
-STEP(32, SLOPES, slopes)
-STEP(32, KINKED, kinked)
-STEP(32, PLAIN_TANH, tanh)
 
 // ---- lines of any length: a thread per number that comes out -------------------------------------------------------------
 
@@ -581,9 +311,11 @@ PRODUCT(4, 64)
 
 // The same on tensor cores, of samples that sent changes: 16 S outputs, a warp for 16 samples. A complex number is a pair of neighbours in
 // the sum. Which inputs make a step of the sum is free, so a lane reads and writes four neighbouring numbers at once (resolvent.cu).
-template <u32 S>
+// A block has 16 T of the outputs.
+template <u32 S, u32 T>
 __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
-    __shared__ uint4 staged[4 * S * S * 32];
+    constexpr u32 TILES = 4 * T * S * 32;
+    __shared__ uint4 staged[TILES];
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, place = lane % 4;
     u64 frequency = blockIdx.x, first = (u64)blockIdx.y * PRODUCT_SAMPLES + warp * 16 + row;
     bool wanted[2];
@@ -593,7 +325,7 @@ __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const
         wanted[h] = sample < plane.batch && active[sample] == 1 && !is_whole(flows, sample);
     }
     if (!__syncthreads_or(wanted[0] || wanted[1])) return;
-    for (u32 i = threadIdx.x; i < 4 * S * S * 32; i += THREADS) staged[i] = tiles[frequency * 4 * S * S * 32 + i];
+    for (u32 i = threadIdx.x; i < TILES; i += THREADS) staged[i] = tiles[(frequency * (S / T) + blockIdx.z) * TILES + i];
     u32 a[2 * S][4];
     u64 at[2] = {(frequency * plane.batch + first) * (16 * S) + 4 * place, (frequency * plane.batch + first + 8) * (16 * S) + 4 * place};
 #pragma unroll
@@ -608,9 +340,10 @@ __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const
             a[2 * s + 1][2 + h] = in.w;
         }
     __syncthreads();
+    if (!warp_max(wanted[0] || wanted[1])) return;
     float gain = 1.0f / (float)(plane.height * plane.width);
 #pragma unroll 1
-    for (u32 j = 0; j < S; j++) {
+    for (u32 j = 0; j < T; j++) {
         float sums[4][4];
 #pragma unroll
         for (u32 e = 0; e < 4; e++) {
@@ -626,20 +359,22 @@ __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const
 #pragma unroll
         for (u32 h = 0; h < 2; h++) {
             auto out = [&](u32 e) { return narrow({gain * sums[e][2 * h], gain * sums[e][2 * h + 1]}); };
-            if (wanted[h]) *(uint4*)(to.changes + at[h] + 16 * j) = {out(0), out(1), out(2), out(3)};
+            if (wanted[h]) *(uint4*)(to.changes + at[h] + 16 * (blockIdx.z * T + j)) = {out(0), out(1), out(2), out(3)};
         }
     }
 }
 
 #define CHANGES(S, outputs)                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, S == 3 ? 5 : S <= 4 ? 3 : 2)                                                       \
     fourier_changes_##outputs(Plane plane, const uint4* tiles, Waters from, Waters to, const Flow* flows, const u32* active) {               \
-        product_of_changes<S>(plane, tiles, from, to, flows, active);                                                                        \
+        product_of_changes<S, S <= 4 ? S : 2>(plane, tiles, from, to, flows, active);                                                        \
     }
 CHANGES(1, 16)
 CHANGES(2, 32)
 CHANGES(3, 48)
 CHANGES(4, 64)
+CHANGES(6, 96)
+CHANGES(8, 128)
 
 // ---- pointwise ----------------------------------------------------------------------------------------------------------
 
@@ -649,7 +384,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) fourier_affine(float a, co
 }
 
 __device__ inline float reflected_any(const Map& map, const Reflection& by, const float* slopes, u64 i, float g) {
-    return slopes ? reflected<SLOPES>(map, by, slopes[i], g) : reflected<ANY>(map, by, 0.0f, g);
+    float e = slopes ? prox(slopes[i], by.t, g) : prox(map, by.t, g);
+    return e + (e - g);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -674,50 +410,27 @@ fourier_advance(Map map, Reflection by, u32 measure, u32 blocks, float* u, const
     path.write(measure, parts + blockIdx.x);
 }
 
-// z = prox(g) + a y + b, or, with slopes, the adjoint's g = p / (d + t (1 - d)).
+// g <- prox(g) + a y + b, or, with slopes, the adjoint's g / (d + t (1 - d)).
 extern "C" __global__ void __launch_bounds__(THREADS)
-fourier_answer(Map map, float t, const float* slopes, const float* g, float a, const float* y, float b, float* z, u64 len) {
+fourier_answer(Map map, float t, const float* slopes, float a, const float* y, float b, float* g, u64 len) {
     for (u64 i = first_entry(); i < len; i += entry_step())
-        z[i] = slopes ? g[i] / (slopes[i] + t * (1.0f - slopes[i])) : prox(map, t, g[i]) + fmaf(a, y[i], b);
+        g[i] = slopes ? g[i] / (slopes[i] + t * (1.0f - slopes[i])) : prox(map, t, g[i]) + (a == 0.0f ? b : fmaf(a, y[i], b));
 }
 
-// The power of two that brings a change to [1/4, 1/2); 1 where there is no such.
-__device__ inline float change_scale(double size) {
-    if (!(size > 1e-30 && size < 1e30)) return 1.0f;
-    return (float)exp2(-2.0 - floor(log2(size)));
-}
-
-// A change is rounded to f16 four times on its way, and what it is multiplied by once: to 2^-11 each.
-#define CHANGE_ROUNDING (5.0 / 2048)
-// What rounding may have of the tolerance.
-#define ROUNDING_SHARE 0.05
-
-// How the next waves are sent, after a change of `gap` that brought `error` with it; `wanted`: the answer waits for all of u.
-__device__ inline Flow next_flow(const Flow& flow, double gap, double error, bool wanted, u64 len) {
-    bool whole = wanted || gap < 4.0 * error;
-    return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(gap / sqrt((double)len)), error};
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS) begin_flows(Flow* flows, u32 batch) {
+// The first iterations send everything, and no part of any sample is there.
+extern "C" __global__ void __launch_bounds__(THREADS) begin_flows(Flow* flows, u32* arrived, u32 batch) {
     u32 sample = blockIdx.x * THREADS + threadIdx.x;
-    if (sample < batch) flows[sample] = {1, 1, 1.0f, 1.0f, 0.0};
+    if (sample >= batch) return;
+    arrived[sample] = 0;
+    if (flows) flows[sample] = {1, 1, 1.0f, 1.0f, 0.0};
 }
 
-// Ends the samples that are to end, by the parts of their distances. A thread per sample. With flows (the measure is the relative
-// one then), a sample that rounding may have come too close to goes on until all of its u was sent.
+// Ends the samples that are to end, by the parts of their distances. A thread per sample.
 extern "C" __global__ void __launch_bounds__(THREADS)
-conclude_waves(Stopping stopping, u32 iteration, Samples samples, const Distance* parts, u32 count, u32 batch, Flow* flows, u64 len) {
+conclude_waves(Stopping stopping, u32 iteration, Samples samples, const Distance* parts, u32 count, u32 batch) {
     u32 sample = blockIdx.x * THREADS + threadIdx.x;
     if (sample >= batch || samples.active[sample] != 1) return;
     Distance d = no_distance();
     for (u32 k = 0; k < count; k++) d = joined(d, parts[(u64)sample * count + k]);
-    if (flows) {
-        Flow flow = flows[sample];
-        double gap = sqrt(d.difference), error = flow.whole_back ? 0.0 : flow.error + CHANGE_ROUNDING * gap;
-        bool near = !samples.progress[sample].bad && residual_of(stopping.measure, d) <= stopping.tolerance;
-        bool wanted = near && error > ROUNDING_SHARE * stopping.tolerance * sqrt(d.size);
-        flows[sample] = next_flow(flow, gap, error, wanted, len);
-        if (wanted && iteration < stopping.max_iterations) return;
-    }
     conclude(stopping, iteration, samples, sample, d);
 }

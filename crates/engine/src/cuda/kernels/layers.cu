@@ -347,7 +347,8 @@ struct Scored {
 
 // The gradient of the mean loss for the logits; the last block to end adds losses and hits to the counters, sample after sample.
 extern "C" __global__ void __launch_bounds__(THREADS)
-cross_entropy(const float* logits, const u32* labels, u32 batch, u32 classes, float* gradient, Scored* scored, u32* arrived, Tally* tally) {
+cross_entropy(const float* logits, const u32* labels, u32 batch, u32 classes, double smoothing, float* gradient, Scored* scored,
+              u32* arrived, Tally* tally) {
     u32 sample = blockIdx.x * (THREADS / GROUP) + threadIdx.x / GROUP, first = threadIdx.x % GROUP, end = sample < batch ? classes : 0;
     const float* x = logits + (u64)sample * classes;
     float* g = gradient + (u64)sample * classes;
@@ -358,11 +359,19 @@ cross_entropy(const float* logits, const u32* labels, u32 batch, u32 classes, fl
     float top = best.value, part = 0.0f, weight = (float)(1.0 / (double)batch);
     for (u32 c = first; c < end; c += GROUP) part += expf(x[c] - top);
     float sum = sum_of_group(part), share = weight / sum;
-    for (u32 c = first; c < end; c += GROUP) g[c] = expf(x[c] - top) * share - (c == labels[sample] ? weight : 0.0f);
+    // What is wanted of each class, and of the label besides.
+    float shared = (float)(smoothing / ((double)batch * classes)), exact = (float)((1.0 - smoothing) / (double)batch);
+    for (u32 c = first; c < end; c += GROUP) g[c] = expf(x[c] - top) * share - (c == labels[sample] ? exact + shared : shared);
+    double mean = 0.0;
+    if (smoothing > 0.0) {
+        part = 0.0f;
+        for (u32 c = first; c < end; c += GROUP) part += x[c] - top;
+        mean = sum_of_group(part) / (double)classes;
+    }
     if (end > 0 && first == 0) {
         u32 label = labels[sample];
         bool hit = best.class_ == label && isfinite(top) && !isnan(x[0]);
-        scored[sample] = {log((double)sum) - (double)(x[label] - top), hit ? 1.0 : 0.0};
+        scored[sample] = {log((double)sum) - (1.0 - smoothing) * (double)(x[label] - top) - smoothing * mean, hit ? 1.0 : 0.0};
     }
     if (!last_to_arrive(arrived)) return;
     double loss = 0.0, hits = 0.0;
@@ -379,7 +388,7 @@ cross_entropy(const float* logits, const u32* labels, u32 batch, u32 classes, fl
 }
 
 struct Adam {
-    float rate, root, beta1, rest1, beta2, rest2, epsilon, l2;
+    float rate, root, beta1, rest1, beta2, rest2, epsilon, l2, kept;
 };
 
 // A parameter, its gradient and its two moments.
@@ -414,6 +423,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) adam(Adam adam, Updates up
         float v = adam.beta2 * update.square[i] + adam.rest2 * g * g;
         update.mean[i] = m;
         update.square[i] = v;
-        update.parameter[i] = p - adam.rate * m / (sqrtf(v) * adam.root + adam.epsilon);
+        update.parameter[i] = adam.kept * p - adam.rate * m / (sqrtf(v) * adam.root + adam.epsilon);
     }
 }

@@ -91,3 +91,21 @@ pull_product(const float* a, const float* g, u32 n, u32 side, float* ga, float* 
         ga[at] = sum;
     }
 }
+
+// B = b A, b one number.
+extern "C" __global__ void __launch_bounds__(THREADS) make_skew(const float* a, const float* b, float* skew, u64 len) {
+    for (u64 i = first_entry(); i < len; i += entry_step()) skew[i] = b[0] * a[i];
+}
+
+// What the gradient for B = b A adds to that for A.
+extern "C" __global__ void __launch_bounds__(THREADS) pull_skew(const float* b, const float* skew, float* ga, u64 len) {
+    for (u64 i = first_entry(); i < len; i += entry_step()) ga[i] += b[0] * skew[i];
+}
+
+// The gradient for b: the sum of A times the gradient for B = b A. One block.
+extern "C" __global__ void __launch_bounds__(THREADS) sum_skew(const float* a, const float* skew, float* gb, u64 len) {
+    double sum = 0.0;
+    for (u64 i = threadIdx.x; i < len; i += THREADS) sum += (double)a[i] * skew[i];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) gb[0] = (float)sum;
+}

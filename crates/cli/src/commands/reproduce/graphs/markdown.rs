@@ -13,9 +13,9 @@ const WITHIN: f64 = 2.0;
 pub fn table(table: Table, ledger: &Ledger, seeds: u64) -> String {
     let mut text = format!(
         "Test accuracy in %, mean ± standard deviation of {seeds} runs; in brackets the difference to the paper's mean in \
-         the paper's standard deviations. *released*: ten steps, as the published code; *solved*: the same map to its \
-         equilibrium; *printed*: the paper's equation, to its equilibrium.\n\n\
-         | graph | model | paper | released | solved | printed | remarks |\n|---|---|---|---|---|---|---|\n"
+         the paper's standard deviations. *released*: ten steps, as the published code; *equilibrium*: the same map to its \
+         equilibrium, proved to be the only one (rows projected onto a ball where it would normalise); *printed*: the paper's equation, to its equilibrium.\n\n\
+         | graph | model | paper | released | equilibrium | printed | remarks |\n|---|---|---|---|---|---|---|\n"
     );
     for &(graph, model, mean, deviation) in table.cells() {
         let _ = write!(text, "| {} | `{model}` | {mean:.2} ± {deviation:.2} ", paper::title(graph));
@@ -57,7 +57,7 @@ pub fn certificates(table: Table, ledger: &Ledger, seeds: u64) -> String {
          |---|---|---|---|---|---|---|---|\n"
     );
     let forms = |&(graph, model, ..): &'static paper::Cell| {
-        [Form::Solved, Form::Paper].map(|form| (graph, model, form))
+        [Form::Equilibrium, Form::Paper].map(|form| (graph, model, form))
     };
     for (graph, model, form) in table.cells().iter().flat_map(forms) {
         let Some(runs) = runs(table, ledger, graph, model, form, seeds) else { continue };
@@ -69,7 +69,7 @@ pub fn certificates(table: Table, ledger: &Ledger, seeds: u64) -> String {
             text,
             "| {} | `{model}` | {} | {} | {} | {} | {} | {}, {} |",
             paper::title(graph),
-            if form == Form::Solved { "solved" } else { "printed" },
+            if form == Form::Equilibrium { "equilibrium" } else { "printed" },
             runs[0].metric.as_deref().unwrap_or("-"),
             largest_factor(&runs).map_or("unproven".to_owned(), |factor| format!("{factor:.6}")),
             most(|run| run.promised),

@@ -1,25 +1,32 @@
-//! The paper's graph experiments: Table 4 and the appendix's table.
+//! Experiments on graphs: the paper's Table 4 and its appendix's table here, the protocols of others in [`protocol`].
 //!
-//! Each cell is run in three forms. *release* is what the published code computes: ten unrolled steps from a signed
-//! injection, rows normalised, in Table 4 with the injection inside the tanh. *solved* is the same map solved to its
-//! equilibrium. *paper* is what the paper writes: the equilibrium with a positive injection and normalised columns, which
-//! its uniqueness theorem is about.
+//! Each cell of the tables is run in three forms. *release* is what the published code computes: ten unrolled steps from a
+//! signed injection, rows normalised, in Table 4 with the injection inside the tanh. *equilibrium* is the same map solved to its
+//! equilibrium, which is proved to be the only one; where it normalises, rows are projected onto balls instead, since nothing
+//! is proved about a normalised map with signed injections. *paper* is what the paper writes: the equilibrium with a
+//! positive injection and normalised columns, which its uniqueness theorem is about.
 
+mod anchors;
+mod jobs;
 mod ledger;
 mod markdown;
 mod paper;
+pub mod protocol;
+mod protocol_markdown;
+mod shelf;
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use subdeq::Verdict;
-use subdeq::graph::{GraphConfig, GraphModel, train_graph};
+use subdeq::graph::{GraphConfig, GraphModel, Joined, train_graph};
 use subdeq_data::graph::GraphSplitRule;
 
 use crate::failure::Failure;
-use crate::graph::Graph;
+use jobs::{Next, Waits, first_open, side_by_side};
 use ledger::{Key, Ledger, Record};
 use paper::Cell;
+use shelf::Shelf;
 
 /// Distance to the solution for which promised and counted iterations are compared.
 const DISTANCE: f64 = 1e-6;
@@ -39,19 +46,19 @@ pub enum Table {
 pub enum Form {
     /// As the published code has it.
     Release,
-    /// The published code's map, solved to its equilibrium.
-    Solved,
+    /// The published code's map, solved to its equilibrium, with a proof.
+    Equilibrium,
     /// As the paper writes it.
     Paper,
 }
 
 impl Form {
-    const ALL: [Form; 3] = [Form::Release, Form::Solved, Form::Paper];
+    const ALL: [Form; 3] = [Form::Release, Form::Equilibrium, Form::Paper];
 
     fn name(self) -> &'static str {
         match self {
             Form::Release => "release",
-            Form::Solved => "solved",
+            Form::Equilibrium => "equilibrium",
             Form::Paper => "paper",
         }
     }
@@ -69,6 +76,8 @@ pub struct Options<'a> {
     pub out: &'a Path,
     /// Where the data are.
     pub data_dir: Option<&'a Path>,
+    /// Runs at the same time; 0 for one per core.
+    pub jobs: usize,
     /// Threads of a run.
     pub threads: usize,
     /// Whether missing runs are made; else there are only those of the ledger.
@@ -120,18 +129,23 @@ impl Table {
     fn model(self, form: Form, name: &str, teleport: f64) -> Result<GraphModel, Failure> {
         let model = match (form, self) {
             (Form::Paper, _) => GraphModel::paper(name, teleport),
-            (Form::Release | Form::Solved, Table::Four) => GraphModel::release_main(name, teleport),
-            (Form::Release | Form::Solved, Table::Six) => GraphModel::release(name, teleport),
-        }
-        .map_err(Failure::other)?;
-        Ok(if form == Form::Solved { model.solved() } else { model })
+            (Form::Release | Form::Equilibrium, Table::Four) => GraphModel::release_main(name, teleport),
+            (Form::Release | Form::Equilibrium, Table::Six) => GraphModel::release(name, teleport),
+        };
+        let certified = |model: GraphModel| match model.map.normalisation() {
+            Some(_) => model.projected().map(GraphModel::solved),
+            None => Ok(model.solved()),
+        };
+        if form == Form::Equilibrium { model.and_then(certified) } else { model }.map_err(Failure::other)
     }
 
     fn split_rule(self, form: Form) -> GraphSplitRule {
         match (self, form) {
             (Table::Four, _) => GraphSplitRule::Main,
             (Table::Six, Form::Paper) => GraphSplitRule::AppendixPaper { test_seed: 0 },
-            (Table::Six, Form::Release | Form::Solved) => GraphSplitRule::AppendixRelease { test_seed: 0 },
+            (Table::Six, Form::Release | Form::Equilibrium) => {
+                GraphSplitRule::AppendixRelease { test_seed: 0 }
+            }
         }
     }
 }
@@ -140,16 +154,11 @@ impl Table {
 pub fn run(table: Table, options: &Options<'_>) -> Result<(), Failure> {
     options.check()?;
     let mut ledger = Ledger::open(options.out, table.name())?;
-    for graph_name in paper::GRAPHS {
-        let mut graph = None;
-        for form in Form::ALL {
-            for &(_, model, ..) in table.cells().iter().filter(|cell| cell.0 == graph_name) {
-                if options.runs_missing && options.wants(graph_name, model, form) {
-                    let mut bench = Bench { table, options, ledger: &mut ledger, graph: &mut graph };
-                    bench.cell(graph_name, model, form)?;
-                }
-            }
-        }
+    if options.runs_missing {
+        let shelf = Shelf::new(options.data_dir);
+        let bench = Bench { table, options, shelf: &shelf };
+        let next = |ledger: &Ledger, begun: &[Key]| bench.next(ledger, begun);
+        ledger = side_by_side(ledger, options.jobs, next, |key| bench.make(key))?;
     }
     let text = markdown::table(table, &ledger, options.seeds)
         + "\n"
@@ -184,37 +193,39 @@ fn key(graph: &str, model: &str, form: Form, teleport: f64, seed: u64) -> Key {
     Key { graph: graph.to_owned(), model: model.to_owned(), form, teleport, seed }
 }
 
-/// Where the runs of one graph are made.
+/// Where runs are made.
 struct Bench<'a, 'o> {
     table: Table,
     options: &'a Options<'o>,
-    ledger: &'a mut Ledger,
-    /// Read when the first run needs it.
-    graph: &'a mut Option<Graph>,
+    shelf: &'a Shelf<'o>,
 }
 
 impl Bench<'_, '_> {
-    /// All runs of a cell: the search for the teleport probability, then one run per seed.
-    fn cell(&mut self, graph: &str, model: &str, form: Form) -> Result<(), Failure> {
-        if self.table == Table::Six {
-            for teleport in paper::TELEPORTS {
-                self.run(key(graph, model, form, teleport, 0))?;
-            }
-        }
-        let teleport = chosen_teleport(self.table, self.ledger, graph, model, form)
-            .ok_or_else(|| Failure::other("the search for the teleport probability is not complete"))?;
-        (0..self.options.seeds).try_for_each(|seed| self.run(key(graph, model, form, teleport, seed)))
+    /// The first run that can be begun: graph by graph, and in each the searches for teleport probabilities first, then a run
+    /// per seed.
+    fn next(&self, ledger: &Ledger, begun: &[Key]) -> Next<Key> {
+        let searched: &[f64] = if self.table == Table::Six { &paper::TELEPORTS } else { &[] };
+        let cells = paper::GRAPHS.iter().flat_map(|graph| {
+            let cells = move |form| {
+                let cells = self.table.cells().iter().filter(move |cell| cell.0 == *graph);
+                cells.map(move |&(graph, model, ..)| (graph, model, form))
+            };
+            Form::ALL.into_iter().flat_map(cells)
+        });
+        let plans =
+            cells.filter(|&(graph, model, form)| self.options.wants(graph, model, form)).flat_map(|cell| {
+                let searches = searched.iter().map(move |&teleport| (cell, Some(teleport), 0));
+                searches.chain((0..self.options.seeds).map(move |seed| (cell, None, seed)))
+            });
+        first_open(plans, begun, |((graph, model, form), teleport, seed)| {
+            let chosen = teleport.or_else(|| chosen_teleport(self.table, ledger, graph, model, form));
+            let key = key(graph, model, form, chosen.ok_or(Waits)?, seed);
+            Ok(ledger.find(&key).is_none().then_some(key))
+        })
     }
 
-    /// One run, unless it is in the ledger.
-    fn run(&mut self, key: Key) -> Result<(), Failure> {
-        if self.ledger.find(&key).is_some() {
-            return Ok(());
-        }
-        if self.graph.is_none() {
-            *self.graph = Some(Graph::load(&key.graph, self.options.data_dir)?);
-        }
-        let graph = self.graph.as_ref().ok_or_else(|| Failure::other("the graph is not there"))?;
+    fn make(&self, key: &Key) -> Result<Record, Failure> {
+        let graph = self.shelf.graph(&key.graph, Joined::Pairs)?;
         let model = self.table.model(key.form, &key.model, key.teleport)?;
         let rule = self.table.split_rule(key.form);
         let split = graph.split(rule, key.seed)?;
@@ -222,7 +233,7 @@ impl Bench<'_, '_> {
         let run = train_graph(&graph.problem, &split, &config, |_| ()).map_err(Failure::other)?;
         let convergence = match key.form {
             Form::Release => None,
-            Form::Solved | Form::Paper => {
+            Form::Equilibrium | Form::Paper => {
                 Some(run.classifier.convergence(&graph.problem, DISTANCE).map_err(Failure::other)?)
             }
         };
@@ -252,7 +263,7 @@ impl Bench<'_, '_> {
             promised: convergence.as_ref().and_then(|convergence| convergence.promised),
             measured: convergence.map(|convergence| convergence.measured),
             commit: Some(env!("SUBDEQ_COMMIT").to_owned()),
-            key,
+            key: key.clone(),
         };
         eprintln!(
             "{} {} {} teleport {} seed {}: accuracy {:.2} %, best epoch {} of {}, {:.1} s",
@@ -266,6 +277,6 @@ impl Bench<'_, '_> {
             record.epochs,
             record.seconds
         );
-        self.ledger.add(record)
+        Ok(record)
     }
 }

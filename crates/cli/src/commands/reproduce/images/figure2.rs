@@ -38,7 +38,7 @@ pub fn write(
     }
     let panel = |title: &str, from: f64, series: Vec<Series>| Panel {
         title: title.to_owned(),
-        x: Axis::new("epoch", Scale::Linear),
+        x: Axis::whole("epoch"),
         y: Axis::new("validation accuracy, %", Scale::Linear),
         series: series
             .into_iter()

@@ -77,8 +77,10 @@ impl Entry {
         epochs: &[EpochMetrics],
         machine: Machine,
     ) -> Result<Self, Failure> {
-        let validation_errors: Vec<f64> = epochs.iter().map(|epoch| epoch.validation_error).collect();
-        let best = epochs.iter().min_by(|a, b| a.validation_error.total_cmp(&b.validation_error));
+        // Every split of these tables holds images out.
+        let error = |epoch: &EpochMetrics| epoch.validation_error.unwrap_or(epoch.train_error);
+        let validation_errors: Vec<f64> = epochs.iter().map(error).collect();
+        let best = epochs.iter().min_by(|a, b| error(a).total_cmp(&error(b)));
         let seconds = crate::statistics::median(epochs.iter().map(|epoch| epoch.seconds).collect());
         let (Some(best), Some(last), Some(seconds)) = (best, epochs.last(), seconds) else {
             return Err(Failure::other(format!("the run of {model} has no metrics")));

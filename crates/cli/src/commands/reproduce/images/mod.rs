@@ -14,7 +14,7 @@ use serde_json::Value;
 use subdeq::Layout;
 use subdeq::train::{EvaluationOptions, RunFolder, RunOptions, TrainConfig, train_run};
 
-use crate::dataset::{self, Dataset};
+use crate::dataset::{self, Dataset, Division};
 use crate::device::{AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
 use crate::paper::Column;
@@ -160,7 +160,8 @@ fn run_column(
     names: &[&'static str],
     options: &Options<'_>,
 ) -> Result<(Vec<Task>, Ledger, Vec<String>), Failure> {
-    let data = dataset::load(column.data(), options.data_dir, "release", 0)?;
+    let division = Division { split: "release", validation: 0, seed: 0 };
+    let data = dataset::load(column.data(), options.data_dir, &division)?;
     let tasks = tasks(column, names, &data, options)?;
     let ledger = Ledger::open(options.out, column.name())?;
     let missing = |task: &&Task| options.runs_missing && ledger.find(task.row, &task.key).is_none();
@@ -224,6 +225,7 @@ fn tasks(
             let wishes = Wishes { epochs: options.epochs, ..Wishes::default() };
             let mut config = recipe::config(data, layout, seed, &wishes)?;
             config.model.core = rows::core(row, layout)?;
+            rows::with_recipe(row, column, &mut config);
             let length = options.epochs.map_or(String::new(), |epochs| format!("-{epochs}-epochs"));
             let folder = options.runs.join(column.name()).join(row).join(format!("seed-{seed}{length}"));
             let key = ledger::as_json(&config)?;

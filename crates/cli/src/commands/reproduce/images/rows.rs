@@ -2,6 +2,7 @@
 
 use subdeq::map::{Architecture, Monotone, SplitSign};
 use subdeq::model::Core;
+use subdeq::train::{Recipe, TrainConfig};
 use subdeq::{Activation, Adjoint, Anderson, Layout, Stopping};
 
 use super::Table;
@@ -17,7 +18,7 @@ pub struct Sound {
 }
 
 /// The sound models, from the simplest to the monotone ones.
-pub const SOUND: [Sound; 15] = [
+pub const SOUND: [Sound; 17] = [
     Sound { name: "excitatory", equation: "tanh(\\|W\\| z) + f(x) + 1.2" },
     Sound { name: "row-signed", equation: "softsign(±\\|W\\| z) + f(x) + 1.2, a sign per row" },
     Sound { name: "split-sign", equation: "softsign(W⁺z) − softsign(W⁻z) + f(x) + 1.2" },
@@ -30,6 +31,10 @@ pub const SOUND: [Sound; 15] = [
     Sound {
         name: "monotone-product", equation: "ReLU(Wz + Ux + b), W = (1−m)I − A'A + B − B', m = 0.02"
     },
+    Sound {
+        name: "monotone-tied", equation: "ReLU(Wz + Ux + b), W = (1−m)I − A'A + β(A − A'), m = 1"
+    },
+    Sound { name: "monotone-tied-m0.1", equation: "as monotone-tied, m = 0.1" },
     Sound { name: "monotone-tanh", equation: "tanh(Wz + f(x)), W = V − shift, m = 0.02" },
     Sound { name: "monotone-m0.1", equation: "as monotone, m = 0.1" },
     Sound { name: "monotone-m0.5", equation: "as monotone, m = 0.5" },
@@ -42,9 +47,45 @@ pub const SOUND: [Sound; 15] = [
 const RELEASED: [(&str, &str); 2] =
     [("subdeq-normalized-tanh-30", "subdeq-normalized-tanh"), ("subdeq-tanh-30", "subdeq-tanh")];
 
+/// Models that are trained by [`with_recipe`] too, sound ones and others: what a layer gives and what the recipe gives are told apart.
+const BY_RECIPE: [&str; 6] = [
+    "monotone-tied+",
+    "monotone+",
+    "monotone-product+",
+    "mondeq-relu+",
+    "subdeq-tanh+",
+    "subdeq-normalized-tanh+",
+];
+
+/// The config of a row whose name ends with `+`: what is good against overfitting, the same for every model of a column.
+pub fn with_recipe(row: &str, column: Column, config: &mut TrainConfig) {
+    if !row.ends_with('+') {
+        return;
+    }
+    config.rate.start = 2e-3;
+    let gentle = Recipe { warm_up: 1, ..Recipe::default() };
+    config.recipe = match column {
+        Column::MnistDense => Recipe { dropout_input: 0.2, ..gentle },
+        Column::MnistConv => Recipe { dropout_head: 0.15, crop: 2, ..gentle },
+        Column::Cifar10 | Column::Svhn | Column::TinyImagenet => {
+            Recipe { dropout_head: 0.15, crop: 4, ..gentle }
+        }
+    };
+    config.model.injection_norm = column.convolutional();
+    config.data.flips |= column == Column::Cifar10;
+}
+
 /// The core of a row.
 pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
     use Activation::{LeakyRelu, Relu, Tanh};
+    if let Some(base) = name.strip_suffix('+') {
+        return Ok(match core(base, layout)? {
+            Core::Equilibrium { architecture, solver, stopping, adjoint } => {
+                Core::Equilibrium { architecture: architecture.renamed(name), solver, stopping, adjoint }
+            }
+            other => other,
+        });
+    }
     if let Some((_, model)) = RELEASED.iter().find(|row| row.0 == name) {
         let stopping = Stopping::release();
         let architecture = Architecture::named(model, layout).map_err(Failure::usage)?.renamed(name);
@@ -57,6 +98,7 @@ pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
         "monotone-m0.1" => ("monotone", Monotone::new(Relu).shifted(0.1).try_into()),
         "monotone-m0.5" => ("monotone", Monotone::new(Relu).shifted(0.5).try_into()),
         "monotone-m1" => ("monotone", Monotone::new(Relu).shifted(1.0).try_into()),
+        "monotone-tied-m0.1" => ("monotone-tied", Monotone::new(Relu).tied(0.1).try_into()),
         "monotone-leaky" => ("monotone", Monotone::new(LeakyRelu { slope: 0.01 }).try_into()),
         _ => return Core::named(name, layout).map_err(Failure::usage),
     };
@@ -75,7 +117,11 @@ pub fn names(table: Table, column: Column) -> Vec<&'static str> {
     match table {
         Table::Three => {
             let released = RELEASED.iter().map(|row| row.0).filter(|_| column.convolutional());
-            printed(column.table3()).chain(released).chain(SOUND.iter().map(|row| row.name)).collect()
+            printed(column.table3())
+                .chain(released)
+                .chain(SOUND.iter().map(|row| row.name))
+                .chain(BY_RECIPE)
+                .collect()
         }
         Table::Five => printed(column.table3())
             .filter(|model| model.starts_with("subdeq"))
@@ -98,6 +144,9 @@ pub fn of_tables(tables: &[Table], column: Column) -> Vec<&'static str> {
 /// What the reader of a row must know about the paper and its published program.
 pub fn remark(name: &str) -> &'static str {
     match name {
+        _ if name.ends_with('+') => {
+            "trained with learning rate 2e-3 after one epoch of warm-up and dropout; images: batch norm on the injection, crops"
+        }
         "subdeq-tanh" | "subdeq-normalized-tanh" => "signed W: the paper's theorem does not cover it",
         "subdeq-normalized-tanh-30" | "subdeq-tanh-30" => {
             "as released: at most 30 iterations, the batch stops as a whole"

@@ -3,7 +3,17 @@
 //! Nothing is stored and nothing is drawn in order: the way back asks the same question again, a transposed matrix asks
 //! it with row and column exchanged, and threads do not matter.
 
+use crate::counter;
+
 /// Which entries of a matrix are dropped.
+///
+/// ```
+/// use subdeq_engine::Dropout;
+/// let dropout = Dropout::new(0.25, 7, 1);
+/// let kept = (0..1000).filter(|&column| dropout.keeps(3, column)).count();
+/// assert!((700..800).contains(&kept) && dropout.scale() == 1.0 / 0.75);
+/// assert!((0..1000).all(|column| Dropout::NONE.keeps(3, column)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropout {
     rate: f64,
@@ -12,28 +22,16 @@ pub struct Dropout {
     threshold: u32,
 }
 
-/// Spreads consecutive numbers over the 32-bit integers (2^32 over the golden ratio, odd).
-const SPREAD: u32 = 0x9e37_79b1;
-
-/// Mixes all bits of a number into all others: a bijection (the finaliser of MurmurHash3).
-#[inline(always)]
-fn mix(mut x: u32) -> u32 {
-    x ^= x >> 16;
-    x = x.wrapping_mul(0x85eb_ca6b);
-    x ^= x >> 13;
-    x = x.wrapping_mul(0xc2b2_ae35);
-    x ^ (x >> 16)
-}
-
 impl Dropout {
+    /// Nothing is dropped.
+    pub const NONE: Self = Self { rate: 0.0, key: 0, threshold: 0 };
+
     /// Drops each entry with probability `rate` (clipped to `[0, 1)`, to the nearest 2^-32). Streams of one seed are
     /// independent.
     #[must_use]
     pub fn new(rate: f64, seed: u64, stream: u64) -> Self {
         let rate = rate.clamp(0.0, 1.0 - 1e-9);
-        let fold = |x: u64| mix(mix(x as u32).wrapping_add((x >> 32) as u32 ^ SPREAD));
-        let key = mix(fold(seed) ^ fold(stream).rotate_left(16));
-        Self { rate, key, threshold: (rate * 4_294_967_296.0) as u32 }
+        Self { rate, key: counter::key(seed, stream), threshold: (rate * 4_294_967_296.0) as u32 }
     }
 
     /// Whether nothing is dropped.
@@ -55,14 +53,19 @@ impl Dropout {
         self.hash(self.row_key(row), column) >= self.threshold
     }
 
+    /// Key and threshold, for devices that ask the same questions themselves.
+    pub(crate) fn constants(&self) -> [u32; 2] {
+        [self.key, self.threshold]
+    }
+
     #[inline(always)]
     pub(crate) fn row_key(&self, row: u32) -> u32 {
-        mix(self.key.wrapping_add(row.wrapping_mul(SPREAD)))
+        counter::at(self.key, row)
     }
 
     #[inline(always)]
     fn hash(&self, row_key: u32, column: u32) -> u32 {
-        mix(row_key.wrapping_add(column.wrapping_mul(SPREAD)))
+        counter::at(row_key, column)
     }
 
     /// Writes the hashes of the entries of one row; a loop that the compiler turns into vectors.

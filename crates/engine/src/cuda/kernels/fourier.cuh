@@ -1,0 +1,564 @@
+// What the kernels of Peaceman-Rachford's splitting in the frequency domain have in common (fourier.cu), and those for whole images, of
+// which there is a file for each size.
+#pragma once
+#include "mma.cuh"
+#include "prox.cuh"
+#include "solve.cuh"
+
+// A complex number, and those of two neighbouring channels.
+struct __align__(8) Wave {
+    float re, im;
+};
+struct __align__(16) Waves {
+    Wave a, b;
+};
+
+// Images [sample][row][column][channel]; row spectra [sample][row][column][channel], spectra [column][row][sample][channel], both with
+// the half of the columns and an even number of channels.
+struct Plane {
+    u32 batch, height, width, half, channels, padded;
+    __device__ u64 row_at(u64 sample, u32 y) const { return (sample * height + y) * half * padded; }
+    __device__ u64 spectrum_at(u32 kx, u32 ky, u64 sample) const { return (((u64)kx * height + ky) * batch + sample) * padded; }
+};
+
+// A complex number as f16.
+__device__ inline u32 narrow(Wave x) { return pair_f16(x.re, x.im); }
+__device__ inline Wave widen(u32 both) {
+    float2 x = of_f16(both);
+    return {x.x, x.y};
+}
+
+// What a sample's waves are when they come back and when they are sent again: all of u (f32), or its change times a power of two (f16).
+struct Flow {
+    u32 whole_back, whole_next;
+    float scale_back, scale_next;
+    // What the roundings since all of u was sent may have added up to.
+    double error;
+};
+__device__ inline bool is_whole(const Flow* flows, u64 sample) { return !flows || flows[sample].whole_back; }
+
+// Waves on their way: those of whole samples, and the changes of others.
+struct Waters {
+    Wave* whole;
+    u32* changes;
+};
+
+// What the proximal step is made of.
+struct Reflection {
+    float t;
+    // What a kinked one multiplies negative numbers by.
+    float factor;
+};
+
+// ---- transforms in registers ----------------------------------------------------------------------------------------
+
+constexpr double series(double x, int first) {
+    // x^k / k! with alternating signs, k = first, first + 2, ...: the cosine (0) or the sine (1).
+    double term = first ? x : 1.0, sum = term;
+    for (int k = first + 1; k < 60; k += 2) {
+        term *= -x * x / (k * (k + 1));
+        sum += term;
+    }
+    return sum;
+}
+
+template <u32 N>
+struct Turns {
+    float cosines[N], sines[N];
+    constexpr Turns() : cosines(), sines() {
+        for (u32 j = 0; j < N; j++) {
+            double angle = 6.283185307179586 * (double)j / N;
+            if (2 * j > N) angle -= 6.283185307179586;
+            cosines[j] = (float)series(angle, 0);
+            sines[j] = (float)series(angle, 1);
+        }
+    }
+};
+
+template <bool BACK, u32 N>
+__device__ inline void small_transform(float (&re)[N], float (&im)[N]) {
+    if constexpr (N == 2) {
+        float a = re[0], b = im[0];
+        re[0] = a + re[1];
+        im[0] = b + im[1];
+        re[1] = a - re[1];
+        im[1] = b - im[1];
+    } else if constexpr (N == 4) {
+        float a = re[0] + re[2], b = im[0] + im[2], c = re[0] - re[2], d = im[0] - im[2];
+        float e = re[1] + re[3], f = im[1] + im[3], g = re[1] - re[3], h = im[1] - im[3];
+        if (BACK) {
+            g = -g;
+            h = -h;
+        }
+        re[0] = a + e;
+        im[0] = b + f;
+        re[1] = c + h;
+        im[1] = d - g;
+        re[2] = a - e;
+        im[2] = b - f;
+        re[3] = c - h;
+        im[3] = d + g;
+    } else {
+        // Odd: entries j and N - j together.
+        constexpr Turns<N> turns;
+        constexpr u32 M = N / 2;
+        float sum_re[M], sum_im[M], gap_re[M], gap_im[M], first_re = re[0], first_im = im[0];
+#pragma unroll
+        for (u32 j = 1; j <= M; j++) {
+            sum_re[j - 1] = re[j] + re[N - j];
+            sum_im[j - 1] = im[j] + im[N - j];
+            gap_re[j - 1] = re[j] - re[N - j];
+            gap_im[j - 1] = im[j] - im[N - j];
+            re[0] += sum_re[j - 1];
+            im[0] += sum_im[j - 1];
+        }
+#pragma unroll
+        for (u32 k = 1; k <= M; k++) {
+            float even_re = first_re, even_im = first_im, odd_re = 0.0f, odd_im = 0.0f;
+#pragma unroll
+            for (u32 j = 1; j <= M; j++) {
+                float c = turns.cosines[j * k % N], s = BACK ? -turns.sines[j * k % N] : turns.sines[j * k % N];
+                even_re = fmaf(c, sum_re[j - 1], even_re);
+                even_im = fmaf(c, sum_im[j - 1], even_im);
+                odd_re = fmaf(s, gap_im[j - 1], odd_re);
+                odd_im = fmaf(-s, gap_re[j - 1], odd_im);
+            }
+            re[k] = even_re + odd_re;
+            im[k] = even_im + odd_im;
+            re[N - k] = even_re - odd_re;
+            im[N - k] = even_im - odd_im;
+        }
+    }
+}
+
+// X[k] = the sum over x of exp(-2 pi i k x / N) X[x], or, back, with the other sign.
+template <bool BACK, u32 N>
+__device__ inline void transform(float (&re)[N], float (&im)[N]) {
+    constexpr u32 R = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : N, M = N / R;
+    if constexpr (M == 1) {
+        small_transform<BACK, N>(re, im);
+    } else {
+        constexpr Turns<N> turns;
+        float part_re[R][M], part_im[R][M];
+#pragma unroll
+        for (u32 r = 0; r < R; r++) {
+#pragma unroll
+            for (u32 m = 0; m < M; m++) {
+                part_re[r][m] = re[r + R * m];
+                part_im[r][m] = im[r + R * m];
+            }
+            transform<BACK, M>(part_re[r], part_im[r]);
+        }
+#pragma unroll
+        for (u32 k = 0; k < M; k++) {
+            float turned_re[R], turned_im[R];
+#pragma unroll
+            for (u32 r = 0; r < R; r++) {
+                float a = part_re[r][k], b = part_im[r][k];
+                float c = turns.cosines[r * k], s = BACK ? turns.sines[r * k] : -turns.sines[r * k];
+                turned_re[r] = r * k ? fmaf(a, c, -b * s) : a;
+                turned_im[r] = r * k ? fmaf(a, s, b * c) : b;
+            }
+            small_transform<BACK, R>(turned_re, turned_im);
+#pragma unroll
+            for (u32 r = 0; r < R; r++) {
+                re[k + M * r] = turned_re[r];
+                im[k + M * r] = turned_im[r];
+            }
+        }
+    }
+}
+
+// The spectra of the two channels at k: the parts of Z that are symmetric and antisymmetric.
+template <u32 N>
+__device__ inline Waves parted(const float (&re)[N], const float (&im)[N], u32 k) {
+    u32 m = (N - k) % N;
+    return {{0.5f * (re[k] + re[m]), 0.5f * (im[k] - im[m])}, {0.5f * (im[k] + im[m]), 0.5f * (re[m] - re[k])}};
+}
+
+// The other way, for 0 < k < N / 2.
+template <u32 N>
+__device__ inline void joined(float (&re)[N], float (&im)[N], u32 k, const Waves& in) {
+    re[k] = in.a.re - in.b.im;
+    im[k] = in.a.im + in.b.re;
+    re[N - k] = in.a.re + in.b.im;
+    im[N - k] = in.b.re - in.a.im;
+}
+
+// The power of two that brings a change to [1/4, 1/2); 1 where there is no such.
+__device__ inline float change_scale(double size) {
+    if (!(size > 1e-30 && size < 1e30)) return 1.0f;
+    return (float)exp2(-2.0 - floor(log2(size)));
+}
+
+// A change is rounded to f16 twice on its way, and what it is multiplied by once: to 2^-11 each.
+#define CHANGE_ROUNDING (3.0 / 2048)
+// What rounding may have of the tolerance.
+#define ROUNDING_SHARE 0.05
+
+// How the next waves are sent, after a change of `gap` that brought `error` with it; `wanted`: the answer waits for all of u.
+__device__ inline Flow next_flow(const Flow& flow, double gap, double error, bool wanted, u64 len) {
+    bool whole = wanted || gap < 4.0 * error;
+    return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(gap / sqrt((double)len)), error};
+}
+
+// ---- whole images -----------------------------------------------------------------------------------------------------
+
+#define PLANE_THREADS 128
+
+// bench/cuda/emu_driver.cpp runs copies at once and has one block at a time.
+#ifdef EMULATED
+static char* plane_memory = emu::dynamic_shared;
+template <u32 BYTES>
+static void copy_later(void* to, const void* from) { memcpy(to, from, BYTES); }
+static void await_copies() {}
+#else
+extern __shared__ __align__(16) char plane_memory[];
+// Copies to shared memory that go on while the thread does.
+template <u32 BYTES>
+__device__ inline void copy_later(void* to, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES) : "memory");
+}
+__device__ inline void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#endif
+
+// A block's share: some channels of a sample, whole N x N images of them. The channels are even in number. A thread has a row of two
+// channels, or a column of the row spectra of one. Columns 0 and N / 2 of those are real and make one complex column.
+template <u32 N>
+struct Frame {
+    static constexpr u32 CHANNELS = N > 16 ? 8 : N > 8 ? 16 : 32, HALF = N / 2, LINES = N * CHANNELS / 2;
+    // Row spectra [row][column][channel] and an image [row][column][channel] in shared memory; rows are a little longer, so that
+    // neighbours lie in other banks.
+    static constexpr u32 ROW = HALF * CHANNELS + 8, PIXELS = N * CHANNELS + CHANNELS;
+    static_assert(LINES <= PLANE_THREADS, "a thread has one line");
+
+    const Plane& plane;
+    u64 sample;
+    u32 first, groups;
+    Wave* rows;
+    float* image;
+
+    __device__ Frame(const Plane& plane) : plane(plane) {
+        groups = (plane.padded + CHANNELS - 1) / CHANNELS;
+        sample = blockIdx.x / groups;
+        first = blockIdx.x % groups * CHANNELS;
+        rows = (Wave*)plane_memory;
+        image = (float*)(rows + N * ROW);
+    }
+
+    // ---- as a thread of rows
+    __device__ u32 y() const { return threadIdx.x / (CHANNELS / 2); }
+    __device__ u32 channel() const { return threadIdx.x % (CHANNELS / 2) * 2; }
+    __device__ bool has_row() const { return threadIdx.x < LINES && first + channel() < plane.channels; }
+    __device__ u64 pixel(u32 x) const { return ((sample * N + y()) * N + x) * plane.channels + first + channel(); }
+    __device__ Wave fetched(u32 x) const { return *(const Wave*)(image + y() * PIXELS + x * CHANNELS + channel()); }
+
+    // Begins to bring the block's share of x to shared memory.
+    __device__ void fetch(const float* x) {
+        for (u32 i = threadIdx.x; i < N * N * CHANNELS / 4; i += PLANE_THREADS) {
+            u32 at = i / (CHANNELS / 4), c = i % (CHANNELS / 4) * 4;
+            const float* from = x + (sample * N * N + at) * plane.channels + first + c;
+            float* to = image + at / N * PIXELS + at % N * CHANNELS + c;
+            if (plane.channels % 4 == 0) {
+                if (first + c < plane.channels) copy_later<16>(to, from);
+            } else {
+                if (first + c < plane.channels) copy_later<8>(to, from);
+                if (first + c + 2 < plane.channels) copy_later<8>(to + 2, from + 2);
+            }
+        }
+    }
+
+    __device__ void rows_in(float (&re)[N], float (&im)[N]) {
+        const Wave* from = rows + y() * ROW + channel();
+#pragma unroll
+        for (u32 k = 0; k < HALF; k++) {
+            Waves in = *(const Waves*)(from + k * CHANNELS);
+            if (k == 0) {
+                re[0] = in.a.re;
+                im[0] = in.b.re;
+                re[HALF] = in.a.im;
+                im[HALF] = in.b.im;
+            } else {
+                joined<N>(re, im, k, in);
+            }
+        }
+        transform<true, N>(re, im);
+    }
+
+    __device__ void rows_out(float (&re)[N], float (&im)[N]) {
+        transform<false, N>(re, im);
+        Wave* to = rows + y() * ROW + channel();
+        *(Waves*)to = {{re[0], re[HALF]}, {im[0], im[HALF]}};
+#pragma unroll
+        for (u32 k = 1; k < HALF; k++) *(Waves*)(to + k * CHANNELS) = parted<N>(re, im, k);
+    }
+
+    // ---- as a thread of columns
+    __device__ u32 kx() const { return threadIdx.x / CHANNELS; }
+    __device__ bool has_column() const { return threadIdx.x < LINES && first + threadIdx.x % CHANNELS < plane.padded; }
+    __device__ u64 wave(u32 column) const { return plane.spectrum_at(column, 0, sample) + first + threadIdx.x % CHANNELS; }
+    __device__ u64 down() const { return (u64)plane.batch * plane.padded; }
+
+    template <class F>
+    __device__ void read_column(float (&re)[N], float (&im)[N], F wave_at) {
+        u64 at = wave(kx()), step = down();
+#pragma unroll
+        for (u32 k = 0; k < N; k++) {
+            Wave v = wave_at(at + k * step);
+            re[k] = v.re;
+            im[k] = v.im;
+        }
+        if (kx() != 0) return;
+        at = wave(HALF);
+#pragma unroll
+        for (u32 k = 0; k < N; k++) {
+            Wave v = wave_at(at + k * step);
+            re[k] -= v.im;
+            im[k] += v.re;
+        }
+    }
+
+    template <class F>
+    __device__ void write_column(const float (&re)[N], const float (&im)[N], F put) {
+        u64 at = wave(kx()), step = down();
+        if (kx() != 0) {
+#pragma unroll
+            for (u32 k = 0; k < N; k++) put(at + k * step, {re[k], im[k]});
+            return;
+        }
+        u64 middle = wave(HALF);
+#pragma unroll
+        for (u32 k = 0; k < N; k++) {
+            Waves both = parted<N>(re, im, k);
+            put(at + k * step, both.a);
+            put(middle + k * step, both.b);
+        }
+    }
+
+    __device__ void columns_in(const Waters& waves, bool whole) {
+        if (!has_column()) return;
+        float re[N], im[N];
+        if (whole) read_column(re, im, [&](u64 i) { return waves.whole[i]; });
+        else read_column(re, im, [&](u64 i) { return widen(waves.changes[i]); });
+        transform<true, N>(re, im);
+#pragma unroll
+        for (u32 k = 0; k < N; k++) rows[k * ROW + threadIdx.x] = {re[k], im[k]};
+    }
+
+    __device__ void columns_out(const Waters& waves, bool whole) {
+        if (!has_column()) return;
+        float re[N], im[N];
+#pragma unroll
+        for (u32 k = 0; k < N; k++) {
+            Wave v = rows[k * ROW + threadIdx.x];
+            re[k] = v.re;
+            im[k] = v.im;
+        }
+        transform<false, N>(re, im);
+        if (whole) write_column(re, im, [&](u64 i, Wave v) { waves.whole[i] = v; });
+        else write_column(re, im, [&](u64 i, Wave v) { waves.changes[i] = narrow(v); });
+    }
+};
+
+// The spectra of a x + b.
+template <u32 N>
+__device__ void plane_forth(const Plane& plane, float a, const float* x, float b, Wave* spectra) {
+    Frame<N> frame(plane);
+    frame.fetch(x);
+    await_copies();
+    __syncthreads();
+    if (frame.has_row()) {
+        float re[N], im[N];
+#pragma unroll
+        for (u32 k = 0; k < N; k++) {
+            Wave v = frame.fetched(k);
+            re[k] = fmaf(a, v.re, b);
+            im[k] = fmaf(a, v.im, b);
+        }
+        frame.rows_out(re, im);
+    }
+    __syncthreads();
+    frame.columns_out({spectra, nullptr}, true);
+}
+
+// The images of spectra, plus a x + b; to `second` too, if it is given.
+template <u32 N>
+__device__ void plane_back(const Plane& plane, Wave* spectra, float a, const float* x, float b, float* out, float* second) {
+    Frame<N> frame(plane);
+    frame.fetch(x);
+    frame.columns_in({spectra, nullptr}, true);
+    await_copies();
+    __syncthreads();
+    if (!frame.has_row()) return;
+    float re[N], im[N];
+    frame.rows_in(re, im);
+#pragma unroll
+    for (u32 k = 0; k < N; k++) {
+        Wave v = frame.fetched(k), sum = {re[k] + fmaf(a, v.re, b), im[k] + fmaf(a, v.im, b)};
+        *(Wave*)(out + frame.pixel(k)) = sum;
+        if (second) *(Wave*)(second + frame.pixel(k)) = sum;
+    }
+}
+
+// u = 2 prox(g) - g: with slopes (the adjoint's), of a line with a kink at 0, or of tanh with t = 1.
+enum : u32 { SLOPES, KINKED, PLAIN_TANH };
+template <u32 KIND>
+__device__ inline float reflected(const Reflection& by, float g) {
+    float e = KIND == KINKED ? (g > 0.0f ? g : g * by.factor) : tanhf(g);
+    return e + (e - g);
+}
+
+// What is sent of u, which was the reflection of `old` and is that of `next`: all of it, or its change. With slopes d it is linear.
+template <u32 KIND>
+__device__ inline float sent(const Reflection& by, float d, float old, float next, const Flow& flow) {
+    if constexpr (KIND == SLOPES) {
+        float factor = __fdividef(2.0f * d, fmaf(by.t, 1.0f - d, d)) - 1.0f;
+        return factor * (flow.whole_next ? next : next - old) * flow.scale_next;
+    } else {
+        // Differences of reflections that are rounded themselves: what is sent adds up to u without drift.
+        float u = reflected<KIND>(by, next);
+        return (flow.whole_next ? u : u - reflected<KIND>(by, old)) * flow.scale_next;
+    }
+}
+
+// How far the pairs of channels that a thread has went.
+struct PairPath {
+    Distance d = no_distance();
+    // Squares of a few pairs are added in f32.
+    template <u32 COUNT>
+    __device__ void add(u32 measure, const Wave (&from)[COUNT], const Wave (&to)[COUNT]) {
+        float size = 0.0f, difference = 0.0f, high = -INFINITY, low = INFINITY;
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i++) {
+            Wave gap = {to[i].re - from[i].re, to[i].im - from[i].im};
+            size = fmaf(to[i].re, to[i].re, fmaf(to[i].im, to[i].im, size));
+            if (measure == SUP) {
+                high = fmaxf(high, fmaxf(gap.re, gap.im));
+                low = fminf(low, fminf(gap.re, gap.im));
+            } else {
+                difference = fmaf(gap.re, gap.re, fmaf(gap.im, gap.im, difference));
+            }
+        }
+        d.size += size;
+        if (measure == SUP) d = joined(d, {0.0, 0.0, high, low});
+        else d.difference += difference;
+    }
+    // Of the whole block, for its first thread.
+    __device__ Distance together() {
+        __shared__ Distance warps[PLANE_THREADS / 32];
+        d = joined_lanes(d);
+        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = d;
+        __syncthreads();
+        Distance all = no_distance();
+        for (u32 w = 0; threadIdx.x == 0 && w < PLANE_THREADS / 32; w++) all = joined(all, warps[w]);
+        return all;
+    }
+};
+
+// Ends a sample if it is to end. One thread. With flows (the measure is the relative one then), a sample that rounding may have come
+// too close to goes on until all of its u was sent.
+__device__ inline void conclude_flow(const Stopping& stopping, u32 iteration, const Samples& samples, u32 sample, const Distance& d, Flow* flows, u64 len) {
+    if (flows) {
+        Flow flow = flows[sample];
+        double gap = sqrt(d.difference), error = flow.whole_back ? 0.0 : flow.error + CHANGE_ROUNDING * gap;
+        bool near = !samples.progress[sample].bad && residual_of(stopping.measure, d) <= stopping.tolerance;
+        bool wanted = near && error > ROUNDING_SHARE * stopping.tolerance * sqrt(d.size);
+        flows[sample] = next_flow(flow, gap, error, wanted, len);
+        if (wanted && iteration < stopping.max_iterations) return;
+    }
+    conclude(stopping, iteration, samples, sample, d);
+}
+
+// What an iteration needs to know of its solve.
+struct Course {
+    Stopping stopping;
+    Samples samples;
+    // Distances of the parts of samples; how many of a sample's are there, 0 between launches.
+    Distance* parts;
+    u32* arrived;
+    // Missing where everything is always sent.
+    Flow* flows;
+};
+
+// One iteration from the products on; iteration 0 only sends the first u. The last block of a sample to get here ends it, by the parts
+// of all, added in their order.
+template <u32 N, u32 KIND>
+__device__ void plane_step(const Plane& plane, const Course& course, u32 iteration, const Reflection& by, const Waters& waves, const float* k,
+                           const float* slopes, float* g) {
+    Frame<N> frame(plane);
+    u32 sample = frame.sample, measure = course.stopping.measure;
+    if (course.samples.active[sample] != 1) return;
+    frame.fetch(g);
+    Flow flow = course.flows ? course.flows[sample] : Flow{1, 1, 1.0f, 1.0f, 0.0};
+    float back = 1.0f / flow.scale_back;
+    bool fresh = flow.whole_back && iteration > 0;
+    if (iteration > 0) frame.columns_in(waves, flow.whole_back);
+    await_copies();
+    __syncthreads();
+    PairPath path;
+    if (frame.has_row()) {
+        float re[N], im[N];
+        if (iteration > 0) frame.rows_in(re, im);
+        // Some at a time: loads do not pass the stores before them.
+        constexpr u32 SOME = 4;
+#pragma unroll
+        for (u32 begin = 0; begin < N; begin += SOME) {
+            Wave old[SOME], from[SOME], next[SOME];
+            float2 d[SOME];
+#pragma unroll
+            for (u32 i = 0; i < SOME; i++) {
+                u64 at = frame.pixel(begin + i);
+                old[i] = from[i] = next[i] = frame.fetched(begin + i);
+                if (fresh) from[i] = *(const Wave*)(k + at);
+                d[i] = KIND == SLOPES ? __ldg((const float2*)(slopes + at)) : float2{0.0f, 0.0f};
+            }
+            if (iteration > 0) {
+#pragma unroll
+                for (u32 i = 0; i < SOME; i++) {
+                    u32 x = begin + i;
+                    next[i] = {fmaf(re[x], back, from[i].re), fmaf(im[x], back, from[i].im)};
+                    *(Wave*)(g + frame.pixel(x)) = next[i];
+                }
+                path.add(measure, old, next);
+            }
+#pragma unroll
+            for (u32 i = 0; i < SOME; i++) {
+                re[begin + i] = sent<KIND>(by, d[i].x, old[i].re, next[i].re, flow);
+                im[begin + i] = sent<KIND>(by, d[i].y, old[i].im, next[i].im, flow);
+            }
+        }
+        frame.rows_out(re, im);
+    }
+    __syncthreads();
+    frame.columns_out(waves, flow.whole_next);
+    if (iteration == 0) return;
+    Distance part = path.together();
+    if (threadIdx.x != 0) return;
+    course.parts[blockIdx.x] = part;
+    __threadfence();
+    if (atomicAdd(course.arrived + sample, 1u) + 1 != frame.groups) return;
+    course.arrived[sample] = 0;
+    __threadfence();
+    Distance all = no_distance();
+    for (u32 group = 0; group < frame.groups; group++) all = joined(all, course.parts[(u64)sample * frame.groups + group]);
+    conclude_flow(course.stopping, iteration, course.samples, sample, all, course.flows, (u64)N * N * plane.channels);
+}
+
+#define PLANE(N, KIND, name)                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(PLANE_THREADS, N > 28 ? 3 : 4)                                                                       \
+    fourier_plane_##name##_##N(Plane plane, Course course, u32 iteration, Reflection by, Waters waves, const float* k, const float* slopes,  \
+                               float* g) {                                                                                                   \
+        plane_step<N, KIND>(plane, course, iteration, by, waves, k, slopes, g);                                                              \
+    }
+#define PLANES(N)                                                                                                                            \
+    PLANE(N, SLOPES, slopes)                                                                                                                 \
+    PLANE(N, KINKED, kinked)                                                                                                                 \
+    PLANE(N, PLAIN_TANH, tanh)                                                                                                               \
+    extern "C" __global__ void __launch_bounds__(PLANE_THREADS, N > 28 ? 3 : 4)                                                                       \
+    fourier_forth_##N(Plane plane, float a, const float* x, float b, Wave* spectra) {                                                        \
+        plane_forth<N>(plane, a, x, b, spectra);                                                                                             \
+    }                                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(PLANE_THREADS, N > 28 ? 3 : 4)                                                                       \
+    fourier_back_##N(Plane plane, Wave* spectra, float a, const float* x, float b, float* out, float* second) {                              \
+        plane_back<N>(plane, spectra, a, x, b, out, second);                                                                                 \
+    }

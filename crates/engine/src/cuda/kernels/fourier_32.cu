@@ -1,0 +1,4 @@
+// Peaceman-Rachford's splitting of circular convolutions of images of 32 x 32 pixels.
+#include "fourier.cuh"
+
+PLANES(32)
