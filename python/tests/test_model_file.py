@@ -10,9 +10,9 @@ import pytest
 import subdeq
 
 PAGE = Path(__file__).parents[2] / "docs" / "model-file.md"
-DENSE = ["monotone", "monotone-product", "mondeq-tanh", "split-sign", "row-signed", "divisive", "rational", "power-ratio", "gains"]
+DENSE = ["monotone", "monotone-product", "monotone-tied", "mondeq-tanh", "split-sign", "row-signed", "divisive", "rational", "power-ratio", "gains"]
 DENSE += ["subdeq-tanh", "subdeq-normalized-tanh", "subdeq-abs-normalized-tanh", "subdeq-normalized-power-tanh"]
-CONV = ["monotone", "mondeq-relu", "monotone-tanh", "split-sign", "power-ratio", "gains", "subdeq-normalized-tanh"]
+CONV = ["monotone", "mondeq-relu", "monotone-tied", "monotone-tanh", "split-sign", "power-ratio", "gains", "subdeq-normalized-tanh"]
 
 
 def printed_program():

@@ -69,7 +69,7 @@ fn main() -> Result<()> {
         }
         let gradient = model.gradients(&y, &z, &v)?.parameters;
         for (p, g) in model.map_mut().p.iter_mut().zip(gradient) {
-            *p -= 0.5 * g;
+            *p -= 0.1 * g;
         }
     }
     let p = model.map().p;

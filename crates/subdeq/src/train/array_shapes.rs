@@ -44,8 +44,8 @@ mod tests {
 
     #[test]
     fn shapes_follow_from_names() {
-        let sizes = |arrays: &[(&str, u64)]| {
-            arrays.iter().map(|&(name, len)| (name.to_owned(), len)).collect::<Vec<_>>()
+        let sizes = |arrays: &[(&str, u64)]| -> Vec<(String, u64)> {
+            arrays.iter().map(|&(name, len)| (name.to_owned(), len)).collect()
         };
         let arrays = sizes(&[
             ("core.a", 4 * 4 * 9),

@@ -8,14 +8,17 @@ use subdeq_map::Padding;
 use super::DataConfig;
 use super::model_file::{EQUATION, ModelNote, weight_shapes};
 use super::stored_arrays::Texts;
-use crate::OdeActivation;
 use crate::model::{Classifier, Core};
+use crate::{OdeActivation, Result};
 
 /// How images become the numbers of a dense layer, and pooled images those of the last.
 const FLATTENED: &str = "channel x row x column";
 
 /// The texts of a model's file, by their keys; those of lists and objects are JSON.
-pub(super) fn description<D: Network>(model: &mut Classifier<D>, note: &ModelNote) -> Texts {
+///
+/// # Errors
+/// Parameters that are not finite.
+pub(super) fn description<D: Network>(model: &mut Classifier<D>, note: &ModelNote) -> Result<Texts> {
     let DataConfig { white, mean, deviation, class_names, .. } = &note.config.data;
     let classes = match class_names.len() {
         0 => (0..model.spec().classes).map(|class| class.to_string()).collect(),
@@ -25,9 +28,9 @@ pub(super) fn description<D: Network>(model: &mut Classifier<D>, note: &ModelNot
     let layout = if model.spec().pool.is_some() { "conv" } else { "dense" };
     let mut texts = Texts::from(
         [
-            ("equation", equation(model)),
+            ("equation", equation(model)?),
             ("layout", layout.to_owned()),
-            ("layers", Value::from(layers(model)).to_string()),
+            ("layers", Value::from(layers(model)?).to_string()),
             ("standardisation", standardisation.to_string()),
             ("classes", json!(classes).to_string()),
         ]
@@ -36,24 +39,24 @@ pub(super) fn description<D: Network>(model: &mut Classifier<D>, note: &ModelNot
     if let Some(certificate) = &note.certificate {
         texts.insert("certificate".to_owned(), certificate.to_string());
     }
-    texts
+    Ok(texts)
 }
 
 /// What is between injection and batch norm.
-fn equation<D: Network>(model: &mut Classifier<D>) -> String {
+fn equation<D: Network>(model: &mut Classifier<D>) -> Result<String> {
     if let Some(layer) = model.equilibrium() {
-        return layer.map().equation().to_string();
+        return Ok(layer.equation()?.to_string());
     }
     let text = match &model.spec().core {
         Core::NeuralOde { activation: OdeActivation::Relu, .. } => "dz/dt = relu(W z), z(0) = y, output z(1)",
         Core::NeuralOde { activation: OdeActivation::Tanh, .. } => "dz/dt = tanh(W z), z(0) = y, output z(1)",
         _ => "z = tanh(W y + b)",
     };
-    text.to_owned()
+    Ok(text.to_owned())
 }
 
 /// The layers in the order of the forward pass, each with the names of its arrays.
-fn layers<D: Network>(model: &mut Classifier<D>) -> Vec<Value> {
+fn layers<D: Network>(model: &mut Classifier<D>) -> Result<Vec<Value>> {
     let (pool, rectified, normed) =
         (model.spec().pool, model.rectifies_injection(), model.spec().injection_norm);
     let images = |padding: Padding| pool.map(|_| padding);
@@ -69,14 +72,14 @@ fn layers<D: Network>(model: &mut Classifier<D>) -> Vec<Value> {
         layers.push(json!({ "layer": "flatten", "order": FLATTENED }));
     }
     layers.extend((0..model.injection_count()).map(injection));
-    layers.push(core(model));
+    layers.push(core(model)?);
     layers.push(batch_norm("norm"));
     if let Some(window) = pool {
         layers.push(json!({ "layer": "average-pool", "window": window }));
         layers.push(json!({ "layer": "flatten", "order": FLATTENED }));
     }
     layers.push(json!({ "layer": "linear", "weight": "head.weight", "bias": "head.bias" }));
-    layers
+    Ok(layers)
 }
 
 /// A batch norm by the name of its arrays.
@@ -89,18 +92,18 @@ fn batch_norm(name: &str) -> Value {
 }
 
 /// The layer between injection and batch norm.
-fn core<D: Network>(model: &mut Classifier<D>) -> Value {
-    let equation = equation(model);
+fn core<D: Network>(model: &mut Classifier<D>) -> Result<Value> {
+    let equation = equation(model)?;
     let images = model.spec().pool.is_some();
     let Some(layer) = model.equilibrium() else {
         let kind = match model.spec().core {
             Core::NeuralOde { .. } => "neural-ode",
             _ => "explicit",
         };
-        return json!({
+        return Ok(json!({
             "layer": kind, "equation": equation, "weights": { "W": "core.weight" },
             "padding": images.then_some(Padding::Zero),
-        });
+        }));
     };
     let padding = match layer.map().operator() {
         Operator::Conv { padding, .. } => Some(padding),
@@ -109,8 +112,8 @@ fn core<D: Network>(model: &mut Classifier<D>) -> Value {
     let names = weight_shapes(layer.map());
     let weights: serde_json::Map<String, Value> =
         names.into_iter().map(|(name, _)| (name.clone(), format!("{EQUATION}{name}").into())).collect();
-    json!({
-        "layer": "equilibrium", "equation": equation, "map": layer.map().equation(), "weights": weights,
+    Ok(json!({
+        "layer": "equilibrium", "equation": equation, "map": layer.equation()?, "weights": weights,
         "padding": padding, "start": layer.start(),
-    })
+    }))
 }

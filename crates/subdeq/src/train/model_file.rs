@@ -84,7 +84,7 @@ pub fn save_model<D: Network<Elem = f32>>(
 ) -> Result<()> {
     let shapes = array_shapes(&model_arrays(model.spec())?, model.spec().pool.is_some());
     let parameters = selected(model.state()?);
-    let mut texts = description(model, note);
+    let mut texts = description(model, note)?;
     texts.insert(NOTE.to_owned(), note_text(path, note)?);
     let weights = match model.equilibrium() {
         Some(layer) => effective_weights(layer)?,

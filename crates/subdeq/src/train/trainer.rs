@@ -421,8 +421,8 @@ impl<D: Network<Elem = f32>> Trainer<D> {
         self.folder.write_checkpoint(&TensorFile { note: self.at.clone(), tensors })
     }
 
-    /// Writes the model as it is, which was just selected, so that they can be used while the training goes on; what is proved about them is
-    /// computed by whoever reads them.
+    /// Writes the model as it is, which was just selected, so that it can be used while the training goes on; what is proved about
+    /// it is computed by whoever reads it.
     fn write_model(&mut self) -> Result<()> {
         let Some((error, epoch)) = self.at.best else { return Ok(()) };
         let note = ModelNote { config: self.config.clone(), selected: (epoch, error), certificate: None };

@@ -16,13 +16,17 @@ use subdeq::{Cpu, Init, Layout};
 type Model = Classifier<Cpu<f32>>;
 
 fn model(name: &str, layout: Layout) -> (Model, ModelNote) {
+    normed(name, layout, false)
+}
+
+fn normed(name: &str, layout: Layout, injection_norm: bool) -> (Model, ModelNote) {
     let spec = ClassifierSpec {
-        height: 4,
-        width: 5,
+        height: 5,
+        width: 6,
         channels: 2,
         hidden: 3,
         pool: (layout == Layout::Conv).then_some(2),
-        injection_norm: false,
+        injection_norm,
         classes: 2,
         core: Core::named(name, layout).unwrap(),
         init: Init::Release,
@@ -60,7 +64,8 @@ fn shapes(model: &Model) -> ArrayShapes {
 }
 
 fn saved(name: &str, layout: Layout, path: &Path) -> (Model, ModelNote) {
-    let (mut model, note) = model(name, layout);
+    // Every second name with batch norm on its injection.
+    let (mut model, note) = normed(name, layout, name.len() % 2 == 1);
     save_model(path, &mut model, &note).unwrap();
     (model, note)
 }
@@ -97,6 +102,10 @@ fn files_say_what_they_hold() {
             assert_eq!(norm["epsilon"], json!(1e-5));
             let core = layers.iter().find(|layer| layer["equation"].is_string()).unwrap();
             assert_eq!(core["equation"], texts["equation"].as_str());
+            let norms = layers.iter().filter_map(|layer| layer["norm"].as_object());
+            for part in norms.flat_map(|norm| norm.values()).filter_map(Value::as_str) {
+                assert!(!part.contains('.') || file.tensor(part).is_ok(), "{name}: {part} is not there");
+            }
             for array in core["weights"].as_object().unwrap().values() {
                 assert!(file.tensor(array.as_str().unwrap()).is_ok(), "{name}: {array} is not there");
             }
@@ -106,7 +115,7 @@ fn files_say_what_they_hold() {
             let (mut read, again) = load_model(&cpu::<f32>(), &path).unwrap();
             assert_eq!(read.named_parameters().unwrap(), model.named_parameters().unwrap(), "{name}");
             assert_eq!(again, note, "{name}");
-            let x: Vec<f32> = random(3 * 40, 4).iter().map(|&x| x as f32).collect();
+            let x: Vec<f32> = random(3 * 60, 4).iter().map(|&x| x as f32).collect();
             assert_eq!(read.logits(&x).unwrap(), model.logits(&x).unwrap(), "{name}");
             let before = bytes;
             save_model(&path, &mut read, &again).unwrap();
@@ -183,7 +192,7 @@ fn images_are_channels_first_for_every_model() {
             match name.as_str() {
                 "injection0.weight" => {
                     value.fill(0.0);
-                    let at = if spec.pool.is_some() { 9 + 4 } else { 20 + 2 * 5 + 3 };
+                    let at = if spec.pool.is_some() { 9 + 4 } else { 30 + 2 * 6 + 3 };
                     value[at] = 1.0;
                 }
                 "injection0.bias" => value.fill(0.0),
@@ -191,9 +200,9 @@ fn images_are_channels_first_for_every_model() {
             }
         }
         model.set_parameters(&parameters).unwrap();
-        let x: Vec<f32> = (0..40).map(|i| i as f32).collect();
+        let x: Vec<f32> = (0..60).map(|i| i as f32).collect();
         let y = model.injected(&x).unwrap();
-        let seen = if spec.pool.is_some() { y[(2 * 5 + 3) * 3] } else { y[0] };
-        assert_eq!(seen, 33.0, "{layout:?}");
+        let seen = if spec.pool.is_some() { y[(2 * 6 + 3) * 3] } else { y[0] };
+        assert_eq!(seen, 45.0, "{layout:?}");
     }
 }
