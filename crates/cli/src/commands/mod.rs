@@ -29,6 +29,7 @@ pub struct Program {
 }
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant)] // one of them exists per program
 enum Command {
     Train(train::Args),
     Eval(eval::Args),

@@ -8,10 +8,13 @@ use subdeq::graph::Joined;
 use crate::failure::Failure;
 use crate::graph::Graph;
 
+/// A graph's name, and how its nodes are joined.
+type Name = (String, Joined);
+
 /// The graphs that were read.
 pub struct Shelf<'a> {
     data_dir: Option<&'a Path>,
-    read: Mutex<Vec<((String, Joined), Arc<Graph>)>>,
+    read: Mutex<Vec<(Name, Arc<Graph>)>>,
 }
 
 impl<'a> Shelf<'a> {
