@@ -2,7 +2,7 @@
 
 use subdeq::Activation;
 use subdeq::map::GivenWeights;
-use subdeq::model::Core;
+use subdeq::model::CoreSpec;
 use subdeq::subdeq_map::{Layout, Map, Overrides, Padding};
 
 use crate::failure::Failure;
@@ -43,7 +43,7 @@ impl MapOptions {
             teleport,
         };
         // Models without a map are known too: they are refused for another reason.
-        let known: Vec<&str> = Map::NAMES.into_iter().chain(Core::names()).collect();
+        let known: Vec<&str> = Map::NAMES.into_iter().chain(CoreSpec::names()).collect();
         let map =
             Map::named(name, layout).map_err(|why| Failure::usage(names::unknown(why, name, &known)))?;
         map.with(&overrides, layout).map_err(Failure::usage)

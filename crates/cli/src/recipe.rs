@@ -1,6 +1,6 @@
 //! What a training does if nothing else is said: the published program's values for its data sets.
 
-use subdeq::model::{ClassifierSpec, Core};
+use subdeq::model::{ClassifierSpec, CoreSpec};
 use subdeq::train::{Cosine, Recipe, TrainConfig};
 use subdeq::{Init, Layout};
 
@@ -68,8 +68,8 @@ pub fn usual_pool(data: &Dataset) -> usize {
 }
 
 /// The model of that name.
-pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
-    Core::named(name, layout).map_err(|why| Failure::usage(names::unknown(why, name, &Core::names())))
+pub fn core(name: &str, layout: Layout) -> Result<CoreSpec, Failure> {
+    CoreSpec::named(name, layout).map_err(|why| Failure::usage(names::unknown(why, name, &CoreSpec::names())))
 }
 
 /// The complete config of a training.

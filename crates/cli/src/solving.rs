@@ -1,7 +1,7 @@
 //! How equilibria are solved for, as a command line says it.
 
 use subdeq::graph::{GraphMode, GraphModel, GraphSolver};
-use subdeq::model::Core;
+use subdeq::model::CoreSpec;
 use subdeq::{Adjoint, Anderson, Broyden, ForwardBackward, PeacemanRachford, Picard, Solver, Stopping};
 
 use crate::failure::Failure;
@@ -73,10 +73,10 @@ impl Solving {
     ///
     /// # Errors
     /// A model that solves nothing.
-    pub fn apply(&self, core: &mut Core) -> Result<(), Failure> {
+    pub fn apply(&self, core: &mut CoreSpec) -> Result<(), Failure> {
         match core {
             _ if self.asks_nothing() => Ok(()),
-            Core::Equilibrium { solver, stopping, adjoint, .. } => {
+            CoreSpec::Equilibrium { solver, stopping, adjoint, .. } => {
                 *stopping = self.changed(*stopping);
                 *solver = self.solver.map(Solver::from).or(*solver);
                 if let Some(Adjoint::Implicit { solver, stopping }) = adjoint {
@@ -85,7 +85,9 @@ impl Solving {
                 }
                 Ok(())
             }
-            Core::NeuralOde { tolerance, .. } if self.solver.is_none() && self.max_iterations.is_none() => {
+            CoreSpec::NeuralOde { tolerance, .. }
+                if self.solver.is_none() && self.max_iterations.is_none() =>
+            {
                 *tolerance = self.tol.unwrap_or(*tolerance);
                 Ok(())
             }

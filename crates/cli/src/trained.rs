@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use subdeq::Network;
+use subdeq::Backend;
 use subdeq::graph::load_graph_model;
 use subdeq::model::Classifier;
 use subdeq::train::{Images, ModelNote, RunFolder, TrainConfig, load_model};
@@ -12,7 +12,7 @@ use crate::dataset;
 use crate::failure::Failure;
 
 /// The model of a run's folder, or of a `model.safetensors` without one.
-pub fn load<D: Network<Elem = f32>>(
+pub fn load<D: Backend<Elem = f32>>(
     run: &Path,
     device: &Arc<D>,
 ) -> Result<(Classifier<D>, ModelNote), Failure> {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Extent, Map, Measure, Operator, Padding, Result, SampleReport,
+    Activation, Cpu, Device, Equilibria, Extent, Measure, Operator, Padding, Result, SampleReport, ShapedMap,
     Solver, Start, Stopping,
 };
 use subdeq_map::Map as Equation;
@@ -64,7 +64,7 @@ fn main() -> Result<()> {
 fn measure(case: &Case, isa: Isa, repeats: usize) -> Result<()> {
     let &Case { name, batch, channels, side } = case;
     let operator = Operator::Conv { channels, height: side, width: side, padding: Padding::Zero, kernel: 3 };
-    let map = Map::new(operator, Equation::single(Activation::Tanh, 1.2)?)?;
+    let map = ShapedMap::new(operator, Equation::single(Activation::Tanh, 1.2)?)?;
     let cpu = Cpu::<f32>::with_isa(0, isa)?;
     let mut plan = cpu.plan(&map, batch)?;
     // As a convolution layer is initialised: uniform with bound 1 / sqrt(9 channels).

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Extent, Map, Measure, Operator, Result, SampleReport, Solver, Start,
-    Stopping,
+    Activation, Cpu, Device, Equilibria, Extent, Measure, Operator, Result, SampleReport, ShapedMap, Solver,
+    Start, Stopping,
 };
 use subdeq_map::Map as Equation;
 
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let (batch, n, threads) =
         (argument(0, 256.0) as usize, argument(1, 87.0) as usize, argument(2, 2.0) as usize);
     let cpu = Cpu::<f32>::new(threads)?;
-    let map = Map::new(Operator::Dense { n }, Equation::single(Activation::Tanh, 1.2)?)?;
+    let map = ShapedMap::new(Operator::Dense { n }, Equation::single(Activation::Tanh, 1.2)?)?;
     // PyTorch's default initialisation, as the paper's code has it: uniform in +-1/sqrt(n).
     let mut state = 1u64;
     let mut uniform = || {

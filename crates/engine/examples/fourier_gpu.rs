@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use subdeq_engine::{
-    Activation, Cuda, Device, Equilibria, Extent, Integrate, Map, Measure, OdeReport, OdeTolerance, Operator,
-    Padding, Result, Solver, Start, Stopping,
+    Activation, Cuda, Device, Equilibria, Extent, Integrate, Measure, OdeReport, OdeTolerance, Operator,
+    Padding, Result, ShapedMap, Solver, Start, Stopping,
 };
 use subdeq_map::Map as Equation;
 
@@ -76,7 +76,7 @@ fn splitting(
     activation: Activation,
 ) -> Result<()> {
     let operator = images(channels, side);
-    let map = Map::new(operator, Equation::single(activation, 0.0)?.inner()?)?;
+    let map = ShapedMap::new(operator, Equation::single(activation, 0.0)?.inner()?)?;
     let w = gpu.upload(&weights(channels))?;
     let len = batch * operator.state_len();
     let mut plan = gpu.plan(&map, batch)?;

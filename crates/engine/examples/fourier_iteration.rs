@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use subdeq_engine::Spectra;
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Extent, Map, Measure, Operator, Padding, Result, SampleReport,
+    Activation, Cpu, Device, Equilibria, Extent, Measure, Operator, Padding, Result, SampleReport, ShapedMap,
     Solver, Start, Stopping,
 };
 use subdeq_map::Map as Equation;
@@ -37,7 +37,7 @@ fn numbers(len: usize, scale: f32) -> Vec<f32> {
 fn measure(name: &str, channels: usize, side: usize, batch: usize, threads: usize) -> Result<()> {
     let operator =
         Operator::Conv { channels, height: side, width: side, padding: Padding::Circular, kernel: 3 };
-    let map = Map::new(operator, Equation::single(Activation::Relu, 0.0)?.inner()?)?;
+    let map = ShapedMap::new(operator, Equation::single(Activation::Relu, 0.0)?.inner()?)?;
     // Uniform in +-1/sqrt(fan in), as layers start, and moved to the monotone side.
     let mut weights = numbers(9 * channels * channels, 1.0 / (9.0 * channels as f32).sqrt());
     for o in 0..channels {

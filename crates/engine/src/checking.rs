@@ -9,8 +9,8 @@ use crate::network::{Adam, ConvShape, Csr, LinearShape, NormPoolShape, NormState
 use crate::{
     Activation, Crop, CustomMap, CustomMaps, DataSets, Device, Dropout, EncoderShape, EngineError,
     Equilibria, GraphDropout, GraphOperator, GraphSpec, Graphs, Images, Integrate, LabelledNodes, Layers,
-    Map, NodeArray, OdeReport, OdeTolerance, Operator, Order, Parametrise, Pass, Picks, Propagate, Result,
-    SampleReport, Solver, Spectra, Start, Stopping, Summary,
+    NodeArray, OdeReport, OdeTolerance, Operator, Order, Parametrise, Pass, Picks, Propagate, Result,
+    SampleReport, ShapedMap, Solver, Spectra, Start, Stopping, Summary,
 };
 
 /// How often what happened.
@@ -203,7 +203,7 @@ impl<D: Equilibria> Equilibria for Checking<D> {
     type Plan = D::Plan;
     type Reports = D::Reports;
 
-    fn plan(&self, map: &Map, batch: usize) -> Result<D::Plan> {
+    fn plan(&self, map: &ShapedMap, batch: usize) -> Result<D::Plan> {
         self.allocation("plan", batch)?;
         self.device.plan(map, batch)
     }
@@ -244,7 +244,7 @@ impl<D: Equilibria> Equilibria for Checking<D> {
 impl<D: Parametrise> Parametrise for Checking<D> {
     type Weights = D::Weights;
 
-    fn weights(&self, map: &Map, parametrisation: Parametrisation) -> Result<D::Weights> {
+    fn weights(&self, map: &ShapedMap, parametrisation: Parametrisation) -> Result<D::Weights> {
         self.allocation("weights", map.weight_len(0))?;
         self.device.weights(map, parametrisation)
     }

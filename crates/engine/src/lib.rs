@@ -1,6 +1,6 @@
 //! Arrays and fused equilibrium operations: all the unsafe code of the workspace, nothing else.
 //!
-//! The engine knows maps as data ([`Map`]), solves whole batches of equilibria in one call
+//! The engine knows maps as data ([`ShapedMap`]), solves whole batches of equilibria in one call
 //! ([`Equilibria::solve`]) and differentiates them in one more ([`Equilibria::adjoint`]). It is not a tensor
 //! framework: no views, no broadcasting, no graph. What is proved about a map is not its business
 //! (that is `subdeq-theory`); what it promises is that a sample's answer depends on that sample alone:
@@ -11,7 +11,7 @@
 //! Hardware is a few small traits that build on memory ([`Device`]): [`Equilibria`] solves and differentiates fixed points,
 //! [`Parametrise`] makes weights of free parameters, [`Spectra`] knows what splittings need, [`Layers`] is what surrounds an
 //! equilibrium, [`Integrate`] is for neural ODEs, [`DataSets`] holds images and puts batches together, [`Graphs`] propagates over
-//! a graph, [`CustomMaps`] runs a user's own map; [`Network`] is all that an image classifier needs. Nothing in a training step
+//! a graph, [`CustomMaps`] runs a user's own map; [`Backend`] is all that an image classifier needs. Nothing in a training step
 //! needs the host: losses, hits and iterations are counted on the device, and [`Device::finish`] brings one [`Summary`] over.
 //! Every call may fail and says so. [`Cpu`] and [`Cuda`] are such devices; [`Checking`] watches another one, counts what travels and fails
 //! when it is told to.
@@ -41,15 +41,15 @@ pub use cpu::Cpu;
 pub use crop::Crop;
 pub use cuda::Cuda;
 pub use device::{
-    CustomMap, CustomMaps, DataSets, Device, EncoderShape, Equilibria, GraphDropout, GraphSpec, Graphs,
-    Images, Integrate, LabelledNodes, Layers, MIRRORED, Network, NodeArray, OdeOutcome, OdeReport,
+    Backend, CustomMap, CustomMaps, DataSets, Device, EncoderShape, Equilibria, GraphDropout, GraphSpec,
+    Graphs, Images, Integrate, LabelledNodes, Layers, MIRRORED, NodeArray, OdeOutcome, OdeReport,
     OdeTolerance, Order, Parametrise, Pass, Picks, Propagate, Spectra, Summary, View, free_parameters,
 };
 pub use dropout::Dropout;
 pub use error::{EngineError, Result};
 pub use graph::{GraphMap, GraphNorm};
 pub use graph_operator::GraphOperator;
-pub use map::{Map, Operator};
+pub use map::{Operator, ShapedMap};
 pub use real::Real;
 pub use report::{Outcome, SampleReport};
 pub use solver::{Extent, Measure, Solver, Start, Stopping};

@@ -82,7 +82,7 @@ pub(crate) fn product_fits(sizes: &[usize]) -> bool {
 }
 
 /// How the kernels put linear parts and activation together. `h(u) = (s(u) + base)^power` with the lowered constants of the
-/// [`Map`], `P, N >= 0`. These are the forms of [`subdeq_map::Form`] that there are kernels for.
+/// [`ShapedMap`], `P, N >= 0`. These are the forms of [`subdeq_map::Form`] that there are kernels for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Formula {
     /// `h(W z) + y` or `h(W z + y)`.
@@ -107,15 +107,15 @@ pub(crate) enum Formula {
 /// * `[P, N]` with `P = W+`, `N = W-` for the other forms.
 ///
 /// ```
-/// use subdeq_engine::{Activation, Map, Operator};
+/// use subdeq_engine::{Activation, ShapedMap, Operator};
 /// let equation = subdeq_map::Map::single(Activation::Tanh, 1.2)?;
-/// let map = Map::new(Operator::Dense { n: 87 }, equation)?;
+/// let map = ShapedMap::new(Operator::Dense { n: 87 }, equation)?;
 /// assert_eq!((map.weight_count(), map.weight_len(0)), (1, 87 * 87));
 /// assert_eq!(map.equation(), equation);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Map {
+pub struct ShapedMap {
     equation: subdeq_map::Map,
     pub(crate) operator: Operator,
     pub(crate) formula: Formula,
@@ -131,7 +131,7 @@ pub struct Map {
     pub(crate) norm: Option<PNorm>,
 }
 
-impl Map {
+impl ShapedMap {
     /// An equation on a shape.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use subdeq::model::{Answer, ClassifierSpec, Core};
+use subdeq::model::{Answer, ClassifierSpec, CoreSpec};
 use subdeq::train::{
     Cosine, DataConfig, ModelNote, Recipe, RunFolder, TrainConfig, array_shapes, certified_radii,
     effective_weights, load_model, model_arrays, save_model,
@@ -110,8 +110,8 @@ struct Options {
 impl Options {
     fn config(&self, [channels, height, width]: [usize; 3], x: &[f32]) -> PyResult<TrainConfig> {
         let layout = if self.pool.is_some() { Layout::Conv } else { Layout::Dense };
-        let mut core = Core::named(&self.model, layout).map_err(raise)?;
-        if let Core::Equilibrium { stopping, .. } = &mut core {
+        let mut core = CoreSpec::named(&self.model, layout).map_err(raise)?;
+        if let CoreSpec::Equilibrium { stopping, .. } = &mut core {
             *stopping = Stopping::relative(self.tolerance).max_iterations(self.max_iterations);
         }
         let (mean, deviation) = moments(x, channels, height * width, f64::from(self.white));
@@ -428,11 +428,8 @@ impl Classifier {
             .collect::<PyResult<_>>()?;
         let config = self.open()?.note.config.clone();
         py.detach(|| {
-            subdeq::train::check_arrays(
-                &model_arrays(&config.model).map_err(raise)?,
-                &tensors,
-            )
-            .map_err(raise)?;
+            subdeq::train::check_arrays(&model_arrays(&config.model).map_err(raise)?, &tensors)
+                .map_err(raise)?;
             let mut rng = ChaCha8Rng::seed_from_u64(config.seed);
             let mut model = subdeq::model::Classifier::new(device::<f32>()?, config.model.clone(), &mut rng)
                 .map_err(raise)?;

@@ -9,7 +9,7 @@ use subdeq::subdeq_engine::cpu::graph::{Adjacency, NodeMatrix, Propagation};
 use subdeq::subdeq_engine::{Extent, Measure, Solver as EngineSolver, Stopping};
 use subdeq::subdeq_map::Operator;
 use subdeq::subdeq_theory::certify::Certifier;
-use subdeq::{Cpu, Network, Outcome, SampleReport};
+use subdeq::{Backend, Cpu, Outcome, SampleReport};
 
 use crate::arrays::{expect_len, read, write};
 use crate::certificate::Certificate;
@@ -95,7 +95,7 @@ fn with_propagator<T: Number, R>(
     work: impl FnOnce(&mut Propagator<T>) -> PyResult<R>,
 ) -> PyResult<R>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let fits = |p: &Propagator<T>| p.map == map && p.channels == channels && rows.is(&p.given);
     let mut propagator = match take_propagator(fits)? {
@@ -135,7 +135,7 @@ fn propagate<T: Number>(
     reports: &mut [f64],
 ) -> PyResult<bool>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let (nodes, channels) = nodes("the injection", rows, f)?;
     expect_len("the state", z.len(), f.len())?;
@@ -169,7 +169,7 @@ fn pull<T: Number>(
     reports: &mut [f64],
 ) -> PyResult<bool>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let (nodes, channels) = nodes("the gradient that arrives", rows, v)?;
     for (what, found) in [("the injection", f.len()), ("the state", z.len()), ("its gradient", gf.len())] {

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use subdeq::map::GivenWeights;
 use subdeq::subdeq_engine::cpu::Buffer;
 use subdeq::{
-    Cpu, Device, Equilibrium, Layout, Map, Network, Outcome, Parametrisation, SampleReport, SampleSolution,
+    Backend, Cpu, Device, Equilibrium, Layout, Map, Outcome, Parametrisation, SampleReport, SampleSolution,
     Scope,
 };
 
@@ -48,7 +48,7 @@ fn with_layer<T: Number, R>(
     work: impl FnOnce(&mut Equilibrium<Cpu<T>>) -> PyResult<R>,
 ) -> PyResult<R>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     // Images of another size are another kind: their plans differ.
     let kind = format!("{spec}{size:?}");
@@ -65,7 +65,7 @@ where
 /// The batch of injections in an array.
 fn batch_of<T: Number>(layer: &Equilibrium<Cpu<T>>, y: &[T]) -> PyResult<usize>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let len = layer.map().injection_len();
     if !y.len().is_multiple_of(len) {
@@ -90,7 +90,7 @@ fn solve<T: Number>(
     mut reports: PyReadwriteArrayDyn<'_, f64>,
 ) -> PyResult<bool>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let (parameters, y) = (slices(parameters)?, read("the injection", y)?);
     let (z, reports) = (write("the state", &mut z)?, write("the reports", &mut reports)?);
@@ -139,7 +139,7 @@ fn pull<T: Number>(
     mut reports: PyReadwriteArrayDyn<'_, f64>,
 ) -> PyResult<bool>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let parameters = slices(parameters)?;
     let (y, z, v) = (read("the injection", y)?, read("the state", z)?, read("the gradient", v)?);

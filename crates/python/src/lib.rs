@@ -42,8 +42,8 @@ mod _subdeq {
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
         use pyo3::types::PyModuleMethods;
-        module.add("MAPS", subdeq::map::Architecture::NAMES.to_vec())?;
-        module.add("MODELS", subdeq::model::Core::names())?;
+        module.add("MAPS", subdeq::map::ParametrisedMap::NAMES.to_vec())?;
+        module.add("MODELS", subdeq::model::CoreSpec::names())?;
         module.add("GRAPH_MAPS", subdeq::graph::GraphModel::NAMES.to_vec())
     }
 }

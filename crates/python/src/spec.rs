@@ -7,11 +7,11 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use subdeq::graph::GraphModel;
-use subdeq::map::Architecture;
+use subdeq::map::ParametrisedMap;
 use subdeq::subdeq_engine::free_parameters;
 use subdeq::subdeq_map::Overrides;
 use subdeq::{
-    Adjoint, Equilibrium, Layout, Map, Network, Padding, Parametrisation, Result, Rule, Solver, Stopping,
+    Adjoint, Backend, Equilibrium, Layout, Map, Padding, Parametrisation, Result, Rule, Solver, Stopping,
 };
 
 use crate::error::{raise, refuse};
@@ -20,7 +20,7 @@ use crate::error::{raise, refuse};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerSpec {
-    pub architecture: Architecture,
+    pub architecture: ParametrisedMap,
     /// Units, or channels of images.
     pub units: usize,
     pub images: bool,
@@ -40,7 +40,7 @@ impl LayerSpec {
     }
 
     /// The layer on a device; its parameters are to be set.
-    pub fn build<D: Network>(
+    pub fn build<D: Backend>(
         &self,
         device: Arc<D>,
         (height, width): (usize, usize),
@@ -109,10 +109,10 @@ pub fn architecture(
     let overrides = overrides(activation, shift, power, norm, None)?;
     let map = Map::named(name, layout).and_then(|map| map.with(&overrides, layout)).map_err(refuse)?;
     let mut architecture = if given {
-        Architecture::of_given_weights(name, map, layout).map_err(raise)?
+        ParametrisedMap::of_given_weights(name, map, layout).map_err(raise)?
     } else {
-        let usual = Architecture::named(name, layout).map_err(raise)?;
-        Architecture::new(name, map, usual.parametrisation()).map_err(raise)?
+        let usual = ParametrisedMap::named(name, layout).map_err(raise)?;
+        ParametrisedMap::new(name, map, usual.parametrisation()).map_err(raise)?
     };
     if let Some(margin) = margin {
         let parametrisation = architecture.parametrisation().with_margin(margin);
@@ -176,7 +176,7 @@ pub fn layer(json: &str) -> PyResult<About> {
 }
 
 /// The operator of a small layer with the units of the real one.
-fn sized(spec: &LayerSpec, small: &subdeq::subdeq_engine::Map) -> subdeq::Operator {
+fn sized(spec: &LayerSpec, small: &subdeq::subdeq_engine::ShapedMap) -> subdeq::Operator {
     match small.operator() {
         subdeq::Operator::Dense { .. } => subdeq::Operator::Dense { n: spec.units },
         subdeq::Operator::Conv { height, width, padding, kernel, .. } => {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use subdeq::subdeq_engine::cpu::Buffer;
-use subdeq::{Cpu, Equilibrium, Network, Real};
+use subdeq::{Backend, Cpu, Equilibrium, Real};
 
 use crate::error::{raise, refuse};
 use crate::graph::Propagator;
@@ -27,13 +27,13 @@ static LOST: AtomicBool = AtomicBool::new(false);
 pub trait Number: Real + numpy::Element + subdeq::subdeq_engine::cpu::SimdReal {
     fn shelf() -> &'static Mutex<Shelf<Self>>
     where
-        Cpu<Self>: Network<Elem = Self, Array = Buffer<Self>>;
+        Cpu<Self>: Backend<Elem = Self, Array = Buffer<Self>>;
 }
 
 /// What lies between two calls.
 pub struct Shelf<T: Number>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     device: Option<Arc<Cpu<T>>>,
     layers: Vec<(String, Equilibrium<Cpu<T>>)>,
@@ -55,7 +55,7 @@ number!(f32 SHELF_F32, f64 SHELF_F64);
 
 fn open<T: Number>() -> PyResult<MutexGuard<'static, Shelf<T>>>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     if LOST.load(Ordering::Relaxed) {
         return Err(refuse(
@@ -69,7 +69,7 @@ where
 /// The processor cores, as this process uses them.
 pub fn device<T: Number>() -> PyResult<Arc<Cpu<T>>>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let mut shelf = open::<T>()?;
     if let Some(device) = &shelf.device {
@@ -90,7 +90,7 @@ fn count() -> usize {
 /// Takes a layer of that kind from the shelf, the one with these parameters if it is there.
 pub fn take<T: Number>(kind: &str, parameters: &[&[T]]) -> PyResult<Option<Equilibrium<Cpu<T>>>>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let mut shelf = open::<T>()?;
     let of_kind = |(key, _): &(String, _)| key == kind;
@@ -103,7 +103,7 @@ where
 /// Puts a layer back.
 pub fn put_back<T: Number>(kind: &str, layer: Equilibrium<Cpu<T>>) -> PyResult<()>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let mut shelf = open::<T>()?;
     shelf.layers.push((kind.to_owned(), layer));
@@ -117,7 +117,7 @@ where
 /// Takes a propagator that fits from the shelf.
 pub fn take_propagator<T: Number>(fits: impl Fn(&Propagator<T>) -> bool) -> PyResult<Option<Propagator<T>>>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let mut shelf = open::<T>()?;
     let found = shelf.propagators.iter().rposition(fits);
@@ -127,7 +127,7 @@ where
 /// Puts a propagator back.
 pub fn put_propagator_back<T: Number>(propagator: Propagator<T>) -> PyResult<()>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let mut shelf = open::<T>()?;
     shelf.propagators.push(propagator);
@@ -153,7 +153,7 @@ pub fn set_num_threads(threads: usize) -> PyResult<()> {
 
 fn empty<T: Number>() -> PyResult<()>
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     let mut shelf = open::<T>()?;
     let kept = (shelf.device.take(), mem::take(&mut shelf.layers), mem::take(&mut shelf.propagators));
@@ -172,7 +172,7 @@ pub fn forget_after_fork() {
 
 fn forget<T: Number>()
 where
-    Cpu<T>: Network<Elem = T, Array = Buffer<T>>,
+    Cpu<T>: Backend<Elem = T, Array = Buffer<T>>,
 {
     match T::shelf().try_lock() {
         // Dropping them would wait for threads that do not exist.

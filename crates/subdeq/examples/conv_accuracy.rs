@@ -10,7 +10,7 @@ use std::error::Error;
 use rand::{Rng, SeedableRng};
 use subdeq_engine::cpu::Isa;
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Extent, Map, Measure, Operator, Padding, SampleReport, Solver,
+    Activation, Cpu, Device, Equilibria, Extent, Measure, Operator, Padding, SampleReport, ShapedMap, Solver,
     Start, Stopping,
 };
 
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         weights.extend((0..9 * channels * channels).map(|_| rng.random_range(-bound..bound)));
     }
     let operator = Operator::Conv { channels, height: side, width: side, padding: Padding::Zero, kernel: 3 };
-    let map = Map::new(operator, subdeq_map::Map::single(Activation::Tanh, 1.2)?)?;
+    let map = ShapedMap::new(operator, subdeq_map::Map::single(Activation::Tanh, 1.2)?)?;
     let len = IMAGES * operator.state_len();
     let injection: Vec<f32> = (0..len).map(|_| rng.random_range(-1.0f32..1.0).max(0.0)).collect();
     let size = weights.iter().map(|w| w * w).sum::<f32>().sqrt();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use subdeq::model::{Classifier, ClassifierSpec, Core};
+use subdeq::model::{Classifier, ClassifierSpec, CoreSpec};
 use subdeq::train::{Cosine, DataConfig, ModelNote, Recipe, TrainConfig, save_model};
 use subdeq::{Cpu, Init, Layout, Result};
 
@@ -54,7 +54,7 @@ fn main() -> Result<()> {
         pool: None,
         injection_norm: false,
         classes: 2,
-        core: Core::named("monotone", Layout::Dense)?,
+        core: CoreSpec::named("monotone", Layout::Dense)?,
         init: Init::default(),
     };
     let mut model = Classifier::new(Arc::new(Cpu::<f32>::new(0)?), spec.clone(), &mut rng)?;

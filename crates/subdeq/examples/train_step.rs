@@ -5,8 +5,8 @@
 use std::time::Instant;
 
 use rand::{Rng, SeedableRng};
-use subdeq::map::Architecture;
-use subdeq::model::{Classifier, ClassifierSpec, Core};
+use subdeq::map::ParametrisedMap;
+use subdeq::model::{Classifier, ClassifierSpec, CoreSpec};
 use subdeq::{Adam, Adjoint, Cpu, Init, Layout, PeacemanRachford, Solver, Stopping};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,12 +22,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => return Err(format!("no case `{case}`: mnist-dense, mnist-conv, cifar-conv or tiny-conv").into()),
     };
     let layout = if pool.is_some() { Layout::Conv } else { Layout::Dense };
-    let architecture = Architecture::named(&model, layout)?;
+    let architecture = ParametrisedMap::named(&model, layout)?;
     let solver: Solver =
         if architecture.is_monotone() { PeacemanRachford::default().into() } else { Solver::Picard };
     let stopping = Stopping::relative(1e-3).max_iterations(30);
     let adjoint = Some(Adjoint::Implicit { solver, stopping });
-    let core = Core::Equilibrium { architecture, solver: Some(solver), stopping, adjoint };
+    let core = CoreSpec::Equilibrium { architecture, solver: Some(solver), stopping, adjoint };
     let spec = ClassifierSpec {
         height: side,
         width: side,

@@ -16,7 +16,7 @@ use subdeq::graph::{
     Csr, GraphConfig, GraphModel, GraphProblem, GraphSplit, load_graph_model, normalised_adjacency,
     train_graph_run,
 };
-use subdeq::model::{ClassifierSpec, Core};
+use subdeq::model::{ClassifierSpec, CoreSpec};
 use subdeq::train::{
     Cosine, DataConfig, EvaluationOptions, Images, Parts, Recipe, RunFolder, RunOptions, TrainConfig,
     evaluate_in_full, load_model, train_run,
@@ -188,7 +188,7 @@ fn config(name: &str, layout: Layout, warm_start: bool) -> TrainConfig {
             pool: (layout == Layout::Conv).then_some(2),
             injection_norm: layout == Layout::Conv,
             classes: 2,
-            core: Core::named(name, layout).expect("a name"),
+            core: CoreSpec::named(name, layout).expect("a name"),
             init: Init::Release,
         },
     }

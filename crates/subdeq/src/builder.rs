@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use rand::Rng;
-use subdeq_engine::{Cpu, Network, Operator, Padding};
+use subdeq_engine::{Backend, Cpu, Operator, Padding};
 
-use crate::map::{Architecture, SplitSign};
+use crate::map::{ParametrisedMap, SplitSign};
 use crate::{
     Activation, Adjoint, Anderson, Equilibrium, Error, Init, PeacemanRachford, Result, Solver, Stopping,
 };
@@ -16,7 +16,7 @@ use crate::{
 pub struct EquilibriumBuilder {
     operator: Operator,
     padding: Option<Padding>,
-    architecture: Result<Architecture>,
+    architecture: Result<ParametrisedMap>,
     solver: Option<Solver>,
     stopping: Stopping,
     adjoint: Option<Adjoint>,
@@ -27,7 +27,7 @@ pub struct EquilibriumBuilder {
 /// What a builder decided, ready for a device.
 pub(crate) struct Decided {
     pub operator: Operator,
-    pub architecture: Architecture,
+    pub architecture: ParametrisedMap,
     pub solver: Solver,
     pub stopping: Stopping,
     pub adjoint: Adjoint,
@@ -51,7 +51,7 @@ impl EquilibriumBuilder {
 
     /// The map; default: [`SplitSign`] with softsign and shift 1.2. One that makes no sense is refused when the layer is built.
     #[must_use]
-    pub fn map(self, map: impl TryInto<Architecture, Error: Into<Error>>) -> Self {
+    pub fn map(self, map: impl TryInto<ParametrisedMap, Error: Into<Error>>) -> Self {
         Self { architecture: map.try_into().map_err(Into::into), ..self }
     }
 
@@ -103,7 +103,7 @@ impl EquilibriumBuilder {
     ///
     /// # Errors
     /// Values that contradict each other.
-    pub fn build_on<D: Network>(self, device: Arc<D>, rng: &mut impl Rng) -> Result<Equilibrium<D>> {
+    pub fn build_on<D: Backend>(self, device: Arc<D>, rng: &mut impl Rng) -> Result<Equilibrium<D>> {
         Equilibrium::new(device, self.decide()?, rng)
     }
 

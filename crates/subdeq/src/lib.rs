@@ -27,9 +27,9 @@
 //! |---|---|
 //! | [`Form`] | the expression that the weights enter: `s(W z)`, `s(W+ z) - s(W- z)`, .. |
 //! | [`Map`] | the whole equation `z = F(z; y)`, without weights: a form with activation, shift, power, norm |
-//! | [`map::Architecture`] | a map with the parametrisation that makes its weights of free parameters |
+//! | [`map::ParametrisedMap`] | a map with the parametrisation that makes its weights of free parameters |
 //! | [`Equilibrium`] | an architecture on a shape, with parameters and a solver: a layer |
-//! | [`model::Core`] | what a classifier has between injection and batch norm: a layer, or a baseline |
+//! | [`model::CoreSpec`] | what a classifier has between injection and batch norm: a layer, or a baseline |
 //! | [`model::Classifier`] | a whole network around a core |
 //!
 //! **Images** are channels x height x width, one after the other, wherever images are given: to a [`model::Classifier`], in
@@ -66,7 +66,7 @@ pub use solver::{
     Adjoint, Anderson, Broyden, ForwardBackward, PeacemanRachford, Picard, Rule, Solver, Stopping,
 };
 pub use subdeq_engine::network::Adam;
-pub use subdeq_engine::{Cpu, Cuda, Device, Network, Operator, Outcome, Real, SampleReport};
+pub use subdeq_engine::{Backend, Cpu, Cuda, Device, Operator, Outcome, Real, SampleReport};
 pub use subdeq_map::{Activation, Form, Injection, Layout, Map, PNorm, Padding, Parametrisation};
 // The program reaches the three through this crate, so that there is one way in.
 pub use subdeq_theory::certificate::{Certificate, Scope, Verdict};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::{Activation, Network, OdeOutcome, OdeReport, OdeTolerance, Operator};
+use subdeq_engine::{Activation, Backend, OdeOutcome, OdeReport, OdeTolerance, Operator};
 
 use crate::memory::made;
 use crate::{Error, Init, Parameter, Result};
@@ -34,7 +34,7 @@ const MAX_STEPS: usize = 1000;
 /// A neural ODE layer: Dormand and Prince's method of order 5(4), each sample with steps of its own, so that an answer does
 /// not depend on the batch. Gradients are those of the steps that were taken, by backpropagation through them with their
 /// lengths held fixed.
-pub struct NeuralOde<D: Network> {
+pub struct NeuralOde<D: Backend> {
     device: Arc<D>,
     operator: Operator,
     activation: OdeActivation,
@@ -44,7 +44,7 @@ pub struct NeuralOde<D: Network> {
 }
 
 /// Everything whose size depends on the batch.
-struct Workspace<D: Network> {
+struct Workspace<D: Backend> {
     capacity: usize,
     /// Samples of the last integration; 0 before it.
     integrated: usize,
@@ -53,7 +53,7 @@ struct Workspace<D: Network> {
     reports: D::OdeReports,
 }
 
-impl<D: Network> NeuralOde<D> {
+impl<D: Backend> NeuralOde<D> {
     /// A layer on an operator's states; `tolerance` is the error that a step may make, relative and absolute.
     ///
     /// # Errors

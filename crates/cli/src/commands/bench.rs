@@ -11,12 +11,12 @@ use std::time::Instant;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
-use subdeq::map::Architecture;
-use subdeq::model::{Batch, BatchReport, Classifier, ClassifierSpec, Core, Noise};
+use subdeq::map::ParametrisedMap;
+use subdeq::model::{Batch, BatchReport, Classifier, ClassifierSpec, CoreSpec, Noise};
 use subdeq::subdeq_engine::network::Adam;
 use subdeq::subdeq_engine::{Images, Picks};
 use subdeq::train::check_model;
-use subdeq::{Adjoint, Anderson, Init, Layout, Network, PeacemanRachford, Picard, Solver, Stopping};
+use subdeq::{Adjoint, Anderson, Backend, Init, Layout, PeacemanRachford, Picard, Solver, Stopping};
 
 use crate::device::{self, AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
@@ -141,7 +141,7 @@ fn measure(args: &Args, case: &Case) -> Result<serde_json::Value, Failure> {
     on_device!(AnyDevice::new(args.device, args.threads)?, |device| measure_on(args, case, device))
 }
 
-fn measure_on<D: Network<Elem = f32>>(
+fn measure_on<D: Backend<Elem = f32>>(
     args: &Args,
     case: &Case,
     device: Arc<D>,
@@ -238,13 +238,13 @@ fn peaks(args: &Args) -> Result<serde_json::Value, Failure> {
     }))
 }
 
-fn core(args: &Args, case: &Case) -> Result<Core, Failure> {
+fn core(args: &Args, case: &Case) -> Result<CoreSpec, Failure> {
     let layout = if case.pool.is_some() { Layout::Conv } else { Layout::Dense };
-    if !Architecture::NAMES.contains(&args.image_model()) {
+    if !ParametrisedMap::NAMES.contains(&args.image_model()) {
         // Models without a fixed point, or an error that lists all.
-        return Core::named(args.image_model(), layout).map_err(Failure::usage);
+        return CoreSpec::named(args.image_model(), layout).map_err(Failure::usage);
     }
-    let architecture = Architecture::named(args.image_model(), layout).map_err(Failure::usage)?;
+    let architecture = ParametrisedMap::named(args.image_model(), layout).map_err(Failure::usage)?;
     let solver: Solver = match args.solver {
         Some(Method::Picard) => Picard.into(),
         Some(Method::Anderson) => Anderson::default().into(),
@@ -254,7 +254,7 @@ fn core(args: &Args, case: &Case) -> Result<Core, Failure> {
     };
     let stopping = Stopping::relative(1e-3).max_iterations(30);
     let adjoint = Some(Adjoint::Implicit { solver, stopping });
-    Ok(Core::Equilibrium { architecture, solver: Some(solver), stopping, adjoint })
+    Ok(CoreSpec::Equilibrium { architecture, solver: Some(solver), stopping, adjoint })
 }
 
 /// Images whose standardised numbers are normal ones (Box and Muller), as far as bytes tell them apart.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use subdeq::Network;
+use subdeq::Backend;
 use subdeq::subdeq_map::{Layout, Map, Operator, OperatorError};
 use subdeq::subdeq_theory::bounds::Contraction;
 use subdeq::subdeq_theory::by_form::weak_degree;
@@ -157,7 +157,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// The verdict about a trained model: for all inputs, and one by one if asked for.
-fn certify_run<D: Network<Elem = f32>>(
+fn certify_run<D: Backend<Elem = f32>>(
     args: &Args,
     run: &Path,
     device: &Arc<D>,

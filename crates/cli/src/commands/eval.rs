@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use subdeq::Network;
+use subdeq::Backend;
 use subdeq::train::{EVALUATION, Evaluation, EvaluationOptions, RunFolder, evaluate_in_full};
 
 use crate::colour::{self, bad};
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     on_device!(args.compute.device()?, |device| evaluate(args, &device))
 }
 
-fn evaluate<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitCode, Failure> {
+fn evaluate<D: Backend<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitCode, Failure> {
     let (mut model, note) = trained::load(&args.run, device)?;
     let waiting = Waiting::begin(args.output.progress(), "reading the data and testing");
     let (test, own) = trained::test_images(&note.config, args.data.as_deref(), args.data_dir.path())?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use subdeq::model::{Answer, Classifier};
 use subdeq::train::{ModelNote, certified_radii};
-use subdeq::{Network, Verdict};
+use subdeq::{Backend, Verdict};
 
 use crate::colour::{bad, doubtful, good};
 use crate::device::on_device;
@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     on_device!(args.compute.device()?, |device| predict(args, &device))
 }
 
-fn predict<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitCode, Failure> {
+fn predict<D: Backend<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitCode, Failure> {
     let (mut model, note) = trained::load(&args.run, device)?;
     let mut tally = Tally::default();
     for input in &args.inputs {
@@ -118,7 +118,7 @@ fn predict<D: Network<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<ExitC
     Ok(tally.exit_code())
 }
 
-fn answer<D: Network<Elem = f32>>(
+fn answer<D: Backend<Elem = f32>>(
     args: &Args,
     model: &mut Classifier<D>,
     note: &ModelNote,
@@ -138,7 +138,7 @@ fn answer<D: Network<Elem = f32>>(
     Ok(())
 }
 
-fn proofs<D: Network<Elem = f32>>(
+fn proofs<D: Backend<Elem = f32>>(
     args: &Args,
     model: &mut Classifier<D>,
     note: &ModelNote,

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
-use subdeq::map::Architecture;
+use subdeq::map::ParametrisedMap;
 use subdeq::{
-    Certificate, Equilibrium, ErrorBound, Layout, Map, Network, Operator, Outcome, Parametrisation, Real,
+    Backend, Certificate, Equilibrium, ErrorBound, Layout, Map, Operator, Outcome, Parametrisation, Real,
     SampleSolution, Scope, Solution, Stopping,
 };
 use subdeq_data::npy::{NpyArray, NpyData};
@@ -84,7 +84,7 @@ enum Precision {
 
 /// The problem as the files give it.
 struct Problem {
-    architecture: Architecture,
+    architecture: ParametrisedMap,
     operator: Operator,
     weights: Taken,
     /// Samples in the engine's order.
@@ -119,7 +119,7 @@ fn read(args: &Args) -> Result<Problem, Failure> {
         }
     };
     let map = args.options.map(&args.map, None, layout)?;
-    let architecture = Architecture::of_given_weights(&args.map, map, layout).map_err(Failure::usage)?;
+    let architecture = ParametrisedMap::of_given_weights(&args.map, map, layout).map_err(Failure::usage)?;
     let (shape, units) = (weights.shape.clone(), weights.shape[0]);
     let weights = take(&args.map, &map, &file.to_string(), weights)?;
     let twice = map.form().injection_count();
@@ -158,7 +158,7 @@ struct Promises {
 }
 
 impl Promises {
-    fn of<D: Network>(
+    fn of<D: Backend>(
         args: &Args,
         layer: &mut Equilibrium<D>,
         y: &[D::Elem],
@@ -190,7 +190,7 @@ impl Promises {
     }
 }
 
-fn solve<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<ExitCode, Failure> {
+fn solve<D: Backend>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<ExitCode, Failure> {
     let waiting = Waiting::begin(Telling::usual(args.json), "solving");
     let mut layer = layer(args, problem, device)?;
     let y: Vec<D::Elem> = problem.y.iter().map(|&y| D::Elem::from_f64(y)).collect();
@@ -212,7 +212,7 @@ fn solve<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<E
 }
 
 /// A layer that holds exactly the weights that were given.
-fn layer<D: Network>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<Equilibrium<D>, Failure> {
+fn layer<D: Backend>(args: &Args, problem: &Problem, device: Arc<D>) -> Result<Equilibrium<D>, Failure> {
     let mut builder = match problem.operator {
         Operator::Dense { n } => Equilibrium::dense(n),
         Operator::Conv { channels, height, width, .. } => Equilibrium::conv(channels, height, width),

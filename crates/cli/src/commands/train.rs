@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use subdeq::Layout;
-use subdeq::model::Core;
+use subdeq::model::CoreSpec;
 use subdeq::train::{Evaluation, EvaluationOptions, RunFolder, RunOptions, TrainConfig, train_run};
 
 use super::eval;
@@ -464,7 +464,7 @@ fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path, device: &str) 
         Some(pool) => format!("convolutional, {} channels, pooled {pool}x{pool}", model.hidden),
     };
     let solver = match &model.core {
-        Core::Equilibrium { solver: Some(solver), .. } => {
+        CoreSpec::Equilibrium { solver: Some(solver), .. } => {
             json!(solver)["name"].as_str().map_or(String::new(), |name| format!(", solved by {name}"))
         }
         _ => String::new(),

@@ -69,7 +69,7 @@ fn without_arguments_the_digits_are_learned_and_certified() {
 fn every_model_trains_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
     for arch in ["dense", "conv"] {
-        for model in subdeq::model::Core::names() {
+        for model in subdeq::model::CoreSpec::names() {
             let out = format!("{arch}-{model}");
             let size = if arch == "conv" { "4" } else { "16" };
             let args = ["train", "--model", model, "--arch", arch, "--channels", size, "--lr", "0.01"];

@@ -2,7 +2,7 @@
 
 use crate::cpu::distance::{Distance, Squares};
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
-use crate::{Activation, Injection, Map};
+use crate::{Activation, Injection, ShapedMap};
 
 /// A scalar function and its derivative, in vectors.
 pub(super) trait Scalar: Copy {
@@ -154,7 +154,7 @@ macro_rules! with_scalar {
 }
 
 /// Whether `h` is just the activation.
-pub(crate) fn is_plain(map: &Map) -> bool {
+pub(crate) fn is_plain(map: &ShapedMap) -> bool {
     map.power == 1.0
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn activate_plain<V: Lanes>(activation: Activation, row: &mut [V::Ele
 
 /// `row <- h(row)`.
 #[inline(always)]
-pub(crate) fn activate<V: Lanes>(map: &Map, row: &mut [V::Elem]) {
+pub(crate) fn activate<V: Lanes>(map: &ShapedMap, row: &mut [V::Elem]) {
     activate_plain::<V>(map.activation, row);
     if is_plain(map) {
         return;
@@ -183,7 +183,7 @@ pub(crate) fn activate<V: Lanes>(map: &Map, row: &mut [V::Elem]) {
 /// `out <- s(u + y) + shift` or `s(u) + y + shift` and its distance from the argument `z`, in one pass.
 #[inline(always)]
 pub(crate) fn activate_and_measure<V: Lanes>(
-    map: &Map,
+    map: &ShapedMap,
     u: &[V::Elem],
     y: &[V::Elem],
     z: &[V::Elem],
@@ -210,7 +210,7 @@ pub(crate) fn activate_and_measure<V: Lanes>(
 
 /// `slope <- h'(row)`, `row <- h(row)`.
 #[inline(always)]
-pub(crate) fn activate_with_slope<V: Lanes>(map: &Map, row: &mut [V::Elem], slope: &mut [V::Elem]) {
+pub(crate) fn activate_with_slope<V: Lanes>(map: &ShapedMap, row: &mut [V::Elem], slope: &mut [V::Elem]) {
     with_scalar!(map.activation, f => for_vectors!(V, row.len(), |at, count| {
         let u = get::<V>(row, at, count);
         let s = f.value(u);

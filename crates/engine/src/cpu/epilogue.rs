@@ -6,7 +6,7 @@
 use crate::cpu::activation::{activate, activate_with_slope};
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
 use crate::map::Formula;
-use crate::{Injection, Map};
+use crate::{Injection, ShapedMap};
 
 /// Rows of one sample's injection: `y` and, for the power ratio, the second one.
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ pub(crate) struct Injected<'a, T> {
 /// For [`Formula::Gains`] `u` and `w` must already be the products `A h(P z)` and `B h(N z)`.
 #[inline(always)]
 pub(crate) fn forward_row<V: Lanes>(
-    map: &Map,
+    map: &ShapedMap,
     u: &mut [V::Elem],
     w: &mut [V::Elem],
     y: Injected<V::Elem>,
@@ -69,7 +69,7 @@ pub(crate) fn forward_row<V: Lanes>(
 }
 
 /// How many of the two rows of preactivations pass through the activation here.
-fn activated_rows(map: &Map) -> usize {
+fn activated_rows(map: &ShapedMap) -> usize {
     match map.formula {
         Formula::Single | Formula::Divisive { .. } => 1,
         Formula::SplitSign => 2,
@@ -82,7 +82,7 @@ fn activated_rows(map: &Map) -> usize {
 /// For [`Formula::Gains`] it gives `d0 = h'(u)`, `d1 = h'(w)` and leaves `h(u)`, `h(w)` in `u`, `w`; `out` is not written.
 #[inline(always)]
 pub(crate) fn slopes_row<V: Lanes>(
-    map: &Map,
+    map: &ShapedMap,
     u: &mut [V::Elem],
     w: &mut [V::Elem],
     y: Injected<V::Elem>,

@@ -13,7 +13,7 @@ use crate::cpu::pullback::Cotangents;
 use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Block, solve_block, solve_lockstep};
 use crate::{
-    EngineError, Equilibria, Extent, Map, Measure, Outcome, Pass, Result, SampleReport, Solver, Start,
+    EngineError, Equilibria, Extent, Measure, Outcome, Pass, Result, SampleReport, ShapedMap, Solver, Start,
     Stopping, Summary,
 };
 
@@ -25,7 +25,7 @@ macro_rules! equilibria {
             type Plan = CpuPlan<$t>;
             type Reports = Vec<SampleReport>;
 
-            fn plan(&self, map: &Map, batch: usize) -> Result<CpuPlan<$t>> {
+            fn plan(&self, map: &ShapedMap, batch: usize) -> Result<CpuPlan<$t>> {
                 CpuPlan::new(self.isa, self.threads, map, batch)
             }
 

@@ -1,6 +1,6 @@
 //! The derivative of a map at a state: slopes, and what the normalisation needs.
 
-use crate::Map;
+use crate::ShapedMap;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::epilogue::{Injected, add, multiply, slopes_row};
 use crate::cpu::gains::GainScratch;
@@ -162,7 +162,7 @@ impl<T: SimdReal> Linearisation<T> {
 
 /// A row of one sample's injection.
 pub(crate) fn injected<'a, T>(
-    map: &Map,
+    map: &ShapedMap,
     y: &'a [T],
     sample: usize,
     offset: usize,
@@ -178,7 +178,7 @@ pub(crate) fn injected<'a, T>(
 }
 
 struct Slopes<'a, T> {
-    map: &'a Map,
+    map: &'a ShapedMap,
     u: &'a mut [T],
     w: &'a mut [T],
     y: Injected<'a, T>,

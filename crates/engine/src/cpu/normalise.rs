@@ -1,7 +1,7 @@
 //! Division of a state by a p-norm of each group of its entries, and the pullback of that.
 
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
-use crate::{Map, Operator, PNorm, Real};
+use crate::{Operator, PNorm, Real, ShapedMap};
 
 /// How the entries of a state fall into groups, and the norm that is taken of each.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Grouping {
 
 impl Grouping {
     /// The grouping of a map, if it normalises.
-    pub fn of(map: &Map) -> Option<Self> {
+    pub fn of(map: &ShapedMap) -> Option<Self> {
         let row = match map.operator {
             Operator::Dense { .. } => None,
             Operator::Conv { channels, width, .. } => Some(channels * width),

@@ -6,12 +6,12 @@ use crate::cpu::linear::{Linear, transpose};
 use crate::cpu::normalise::Grouping;
 use crate::cpu::simd::{Lanes, SimdReal, for_vectors, get};
 use crate::map::Formula;
-use crate::{EngineError, Map, Result};
+use crate::{EngineError, Result, ShapedMap};
 
 /// A map and its packed operators; shared by all threads during a call.
 pub(crate) struct Packed<T: SimdReal> {
     pub isa: Isa,
-    pub map: Map,
+    pub map: ShapedMap,
     pub grouping: Option<Grouping>,
     /// `z -> (u, w)`.
     pub forward: Linear<T>,
@@ -23,7 +23,7 @@ pub(crate) struct Packed<T: SimdReal> {
 }
 
 impl<T: SimdReal> Packed<T> {
-    pub fn new(isa: Isa, map: &Map) -> Self {
+    pub fn new(isa: Isa, map: &ShapedMap) -> Self {
         let planes = planes(map);
         let operator = &map.operator;
         let gains = matches!(map.formula, Formula::Gains)
@@ -44,7 +44,7 @@ impl<T: SimdReal> Packed<T> {
         planes(&self.map)
     }
 
-    /// Checks and packs the weights, in the order given with [`Map`].
+    /// Checks and packs the weights, in the order given with [`ShapedMap`].
     pub fn load(&mut self, weights: &[&[T]]) -> Result<()> {
         let map = &self.map;
         if weights.len() != map.weight_count() {
@@ -87,7 +87,7 @@ impl<T: SimdReal> Packed<T> {
     }
 }
 
-fn planes(map: &Map) -> usize {
+fn planes(map: &ShapedMap) -> usize {
     if matches!(map.formula, Formula::Single) { 1 } else { 2 }
 }
 

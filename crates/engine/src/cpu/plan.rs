@@ -16,7 +16,7 @@ use crate::cpu::simd::SimdReal;
 use crate::cpu::solve::{Anderson, Broyden, Method, Picard, Workspace};
 use crate::cpu::step::FixedPointStep;
 use crate::map::product_fits;
-use crate::{EngineError, Injection, Map, Measure, Operator, Result, Solver, Start, Stopping};
+use crate::{EngineError, Injection, Measure, Operator, Result, ShapedMap, Solver, Start, Stopping};
 
 /// Most samples of a dense block: weights are reused over them, and their states stay in cache.
 const DENSE_BLOCK: usize = 64;
@@ -89,7 +89,7 @@ impl<T: SimdReal> Factorisations<T> {
 }
 
 impl<T: SimdReal> CpuPlan<T> {
-    pub(super) fn new(isa: Isa, threads: usize, map: &Map, batch: usize) -> Result<Self> {
+    pub(super) fn new(isa: Isa, threads: usize, map: &ShapedMap, batch: usize) -> Result<Self> {
         if batch == 0 {
             return Err(EngineError::Invalid("a plan for a batch of zero samples".into()));
         }

@@ -6,7 +6,7 @@
 use crate::cpu::activation::{Scalar, Sigmoid, Softplus, Tanh, activate_plain};
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
 use crate::map::Formula;
-use crate::{Activation, EngineError, Injection, Map, Result};
+use crate::{Activation, EngineError, Injection, Result, ShapedMap};
 
 /// Newton steps for smooth activations. From the start below, 12 steps reach rounding level for every step `t` in
 /// `[1/64, 64]` (tested); outside that range `check_splitting` refuses.
@@ -14,7 +14,7 @@ const NEWTON_STEPS: usize = 14;
 pub(crate) const STEP_RANGE: std::ops::RangeInclusive<f64> = 1.0 / 64.0..=64.0;
 
 /// Refuses maps and steps for which the splittings make no sense.
-pub(crate) fn check_splitting(map: &Map, step: f64) -> Result<()> {
+pub(crate) fn check_splitting(map: &ShapedMap, step: f64) -> Result<()> {
     let refuse =
         |why: String| Err(EngineError::Invalid(format!("a splitting solver cannot run this map: {why}")));
     if !matches!(map.formula, Formula::Single) {
@@ -33,7 +33,7 @@ pub(crate) fn check_splitting(map: &Map, step: f64) -> Result<()> {
 }
 
 /// Whether a splitting's state that is zero stands for the answer zero and the proximal step leaves it there.
-pub(crate) fn leaves_zero(map: &Map) -> bool {
+pub(crate) fn leaves_zero(map: &ShapedMap) -> bool {
     let is_fixed = match map.activation {
         Activation::HardTanh { lo, hi } => lo <= 0.0 && 0.0 <= hi,
         Activation::Softplus { .. } | Activation::Sigmoid => false,

@@ -12,8 +12,8 @@ use crate::cpu::packed::check_len;
 use crate::cpu::{check_solver, check_splitting};
 use crate::map::Formula;
 use crate::{
-    EngineError, Equilibria, Injection, Map, Measure, Operator, Outcome, Padding, Pass, Result, SampleReport,
-    Solver, Start, Stopping,
+    EngineError, Equilibria, Injection, Measure, Operator, Outcome, Padding, Pass, Result, SampleReport,
+    ShapedMap, Solver, Start, Stopping,
 };
 
 /// How the solves of a batch ended, in a GPU's memory.
@@ -66,7 +66,7 @@ impl Equilibria for Cuda {
     type Plan = CudaPlan;
     type Reports = CudaReports;
 
-    fn plan(&self, map: &Map, batch: usize) -> Result<CudaPlan> {
+    fn plan(&self, map: &ShapedMap, batch: usize) -> Result<CudaPlan> {
         CudaPlan::new(&self.gpu, map, batch)
     }
 

@@ -13,7 +13,7 @@ use super::plan::{Operators, Work};
 use super::resolvent::{Resolvent, Wave};
 use super::solve::{Distance, LOOK, Problem, SampleMemory};
 use crate::cpu::leaves_zero;
-use crate::{Activation, Extent, Injection, Map, Result, Start, Stopping};
+use crate::{Activation, Extent, Injection, Result, ShapedMap, Start, Stopping};
 
 /// The lengths of lines that are transformed in a thread's registers, with the kernels: rows, rows back, columns, columns back.
 const LINES: [(usize, [&str; 4]); 5] = [
@@ -214,7 +214,7 @@ impl Cuda {
 }
 
 /// What multiplies the injection, and what is added, when `inner y + outer b` is formed; `b` is what is added outside the activation.
-fn combination(map: &Map, inner: f64, outer: f64) -> (f32, f32) {
+fn combination(map: &ShapedMap, inner: f64, outer: f64) -> (f32, f32) {
     let factor = if map.injection == Injection::Inner { inner } else { outer };
     (factor as f32, (outer * map.shift) as f32)
 }

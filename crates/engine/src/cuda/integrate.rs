@@ -15,7 +15,9 @@ use super::product::{Axis, Factor, add_outer_products};
 use crate::cpu::ode::FIRST_STEP;
 use crate::cpu::ode::tableau::{A, ERROR, STAGES};
 use crate::cpu::packed::check_len;
-use crate::{Activation, EngineError, Integrate, Map, OdeOutcome, OdeReport, OdeTolerance, Operator, Result};
+use crate::{
+    Activation, EngineError, Integrate, OdeOutcome, OdeReport, OdeTolerance, Operator, Result, ShapedMap,
+};
 
 /// Steps between two looks; a piece of a trajectory has as many.
 const LOOK: usize = 4;
@@ -398,7 +400,7 @@ impl Integrate for Cuda {
     type OdeReports = CudaOdeReports;
 
     fn ode_plan(&self, operator: Operator, activation: Activation, batch: usize) -> Result<CudaOdePlan> {
-        let map = Map::new(operator, subdeq_map::Map::single(activation, 0.0)?)?;
+        let map = ShapedMap::new(operator, subdeq_map::Map::single(activation, 0.0)?)?;
         let gpu = &self.gpu;
         Ok(CudaOdePlan {
             plan: CudaPlan::new(gpu, &map, batch)?,

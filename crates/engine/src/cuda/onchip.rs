@@ -13,7 +13,7 @@ use super::plan::MapConstants;
 use super::solve::Rule;
 use crate::map::Formula;
 use crate::{
-    Activation, Extent, Injection, Map, Measure, Operator, Padding, Result, Solver, Start, Stopping,
+    Activation, Extent, Injection, Measure, Operator, Padding, Result, ShapedMap, Solver, Start, Stopping,
 };
 
 /// The kernels that a map's solves fit into.
@@ -150,7 +150,7 @@ unsafe impl Passed for DenseSolve {}
 #[derive(Clone, Copy)]
 pub(super) struct Problem<'a> {
     pub gpu: &'a Gpu,
-    pub map: &'a Map,
+    pub map: &'a ShapedMap,
     pub constants: &'a MapConstants,
     pub weights: &'a Memory<f32>,
     /// Its one number is not 0 if a weight is not finite.
@@ -161,7 +161,7 @@ pub(super) struct Problem<'a> {
 
 impl Onchip {
     /// The kernels for a map, if there are any that this GPU can run.
-    pub fn of(gpu: &Arc<Gpu>, map: &Map) -> Result<Option<Self>> {
+    pub fn of(gpu: &Arc<Gpu>, map: &ShapedMap) -> Result<Option<Self>> {
         let switched_off = std::env::var("SUBDEQ_CUDA_ONCHIP").is_ok_and(|value| value == "0");
         if switched_off || map.formula != Formula::Single || map.norm.is_some() {
             return Ok(None);

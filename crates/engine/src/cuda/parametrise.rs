@@ -7,12 +7,12 @@ use super::kernel::launch;
 use super::shifted::Shifted;
 use super::{Cuda, not_yet};
 use crate::cpu::packed::check_len;
-use crate::{Map, Operator, Parametrise, Result};
+use crate::{Operator, Parametrise, Result, ShapedMap};
 
 /// Weights on a GPU, with what the way back needs.
 #[derive(Debug)]
 pub struct CudaWeights {
-    map: Map,
+    map: ShapedMap,
     parametrisation: Parametrisation,
     arrays: Vec<Memory<f32>>,
     tied: Option<Memory<f32>>,
@@ -43,7 +43,7 @@ impl CudaWeights {
 impl Parametrise for Cuda {
     type Weights = CudaWeights;
 
-    fn weights(&self, map: &Map, parametrisation: Parametrisation) -> Result<CudaWeights> {
+    fn weights(&self, map: &ShapedMap, parametrisation: Parametrisation) -> Result<CudaWeights> {
         if let Operator::Conv { padding, .. } = map.operator() {
             parametrisation.check_padding(padding)?;
         }

@@ -13,7 +13,7 @@ use super::resolvent::Resolvent;
 use super::solve::{Distance, MethodMemory, SampleMemory};
 use crate::cpu::packed::check_len;
 use crate::map::{Formula, product_fits};
-use crate::{Activation, EngineError, Injection, Map, Operator, PNorm, Result};
+use crate::{Activation, EngineError, Injection, Operator, PNorm, Result, ShapedMap};
 
 /// A map with its weights on a GPU, and scratch memory, which is allocated when it is first needed and kept.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct CudaPlan {
 #[derive(Debug)]
 pub(super) struct Operators {
     pub gpu: Arc<Gpu>,
-    pub map: Map,
+    pub map: ShapedMap,
     pub constants: MapConstants,
     /// The square operators as they were given, one after the other.
     pub weights: Memory<f32>,
@@ -100,11 +100,11 @@ pub(super) struct MapConstants {
     len: u64,
 }
 
-// SAFETY: `repr(C)`, the fields of `Map` in `map.cuh`; 14 fields of 4 bytes and one of 8, without padding.
+// SAFETY: `repr(C)`, the fields of `ShapedMap` in `map.cuh`; 14 fields of 4 bytes and one of 8, without padding.
 unsafe impl Passed for MapConstants {}
 
 impl MapConstants {
-    fn of(map: &Map) -> Self {
+    fn of(map: &ShapedMap) -> Self {
         let (activation, first, second) = match map.activation {
             Activation::Tanh => (0, 0.0, 0.0),
             Activation::Sigmoid => (1, 0.0, 0.0),
@@ -156,14 +156,14 @@ struct WeightTable {
 unsafe impl Passed for WeightTable {}
 
 /// Operators that are applied to the state: 1, or 2 for the forms with `P` and `N`.
-fn planes(map: &Map) -> usize {
+fn planes(map: &ShapedMap) -> usize {
     if map.formula == Formula::Single { 1 } else { 2 }
 }
 
 const WEIGHT_NAMES: [&str; 4] = ["weights[0]", "weights[1]", "weights[2]", "weights[3]"];
 
 impl CudaPlan {
-    pub(super) fn new(gpu: &Arc<Gpu>, map: &Map, batch: usize) -> Result<Self> {
+    pub(super) fn new(gpu: &Arc<Gpu>, map: &ShapedMap, batch: usize) -> Result<Self> {
         if batch == 0 {
             return Err(EngineError::Invalid("a plan for a batch of zero samples".into()));
         }
@@ -231,7 +231,7 @@ impl Operators {
         self.map.formula == Formula::Gains
     }
 
-    /// Brings the weights, in the order given with [`Map`], into the order of the kernels. What is not finite is found out by the
+    /// Brings the weights, in the order given with [`ShapedMap`], into the order of the kernels. What is not finite is found out by the
     /// GPU, and every solve says so in its reports.
     pub fn load(&mut self, weights: &[&Memory<f32>]) -> Result<()> {
         let map = &self.map;

@@ -1,7 +1,7 @@
 //! Whole batches of equilibria and their adjoints.
 
 use super::{Device, Pass};
-use crate::{Map, Result, SampleReport, Solver, Start, Stopping};
+use crate::{Result, SampleReport, ShapedMap, Solver, Start, Stopping};
 
 /// A device that solves `z = F(z; y)`.
 ///
@@ -19,8 +19,8 @@ pub trait Equilibria: Device {
     type Reports: Send;
 
     /// Makes a plan for batches of at most `batch` samples.
-    fn plan(&self, map: &Map, batch: usize) -> Result<Self::Plan>;
-    /// Loads the weights, in the order given with [`crate::Map`]; refuses what is not finite.
+    fn plan(&self, map: &ShapedMap, batch: usize) -> Result<Self::Plan>;
+    /// Loads the weights, in the order given with [`crate::ShapedMap`]; refuses what is not finite.
     fn load(&self, plan: &mut Self::Plan, weights: &[&Self::Array]) -> Result<()>;
     /// Room for the reports of `batch` samples.
     fn reports(&self, batch: usize) -> Result<Self::Reports>;

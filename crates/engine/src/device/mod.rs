@@ -104,5 +104,5 @@ pub trait Device: Send + Sync {
 }
 
 /// Everything that an image classifier needs.
-pub trait Network: Equilibria + Parametrise + Spectra + Layers + Integrate + DataSets {}
-impl<D: Equilibria + Parametrise + Spectra + Layers + Integrate + DataSets> Network for D {}
+pub trait Backend: Equilibria + Parametrise + Spectra + Layers + Integrate + DataSets {}
+impl<D: Equilibria + Parametrise + Spectra + Layers + Integrate + DataSets> Backend for D {}

@@ -3,7 +3,7 @@
 use subdeq_map::Parametrisation;
 
 use super::Device;
-use crate::{Map, Result};
+use crate::{Result, ShapedMap};
 
 /// A device that makes the weights of a map from free parameters and brings their gradients back.
 pub trait Parametrise: Device {
@@ -12,11 +12,11 @@ pub trait Parametrise: Device {
     type Weights: Send;
 
     /// Room for the weights of a map.
-    fn weights(&self, map: &Map, parametrisation: Parametrisation) -> Result<Self::Weights>;
+    fn weights(&self, map: &ShapedMap, parametrisation: Parametrisation) -> Result<Self::Weights>;
     /// Makes the weights of the free parameters (in the order of [`free_parameters`]); refuses parameters that are not
     /// finite.
     fn make_weights(&self, weights: &mut Self::Weights, free: &[&Self::Array]) -> Result<()>;
-    /// The weight arrays, in the order given with [`crate::Map`].
+    /// The weight arrays, in the order given with [`crate::ShapedMap`].
     fn weight_arrays<'a>(&self, weights: &'a Self::Weights) -> &'a [Self::Array];
     /// The shift that is tied to the weights, one number per unit; `None` where the map has none.
     fn tied_shift<'a>(&self, weights: &'a Self::Weights) -> Option<&'a Self::Array>;
@@ -35,15 +35,15 @@ pub trait Parametrise: Device {
 /// Names and lengths of the free parameters that a parametrisation makes the weights of a map from.
 ///
 /// ```
-/// use subdeq_engine::{Activation, Map, Operator, free_parameters};
+/// use subdeq_engine::{Activation, ShapedMap, Operator, free_parameters};
 /// use subdeq_map::Parametrisation;
-/// let map = Map::new(Operator::Dense { n: 3 }, subdeq_map::Map::single(Activation::Tanh, 1.2)?)?;
+/// let map = ShapedMap::new(Operator::Dense { n: 3 }, subdeq_map::Map::single(Activation::Tanh, 1.2)?)?;
 /// assert_eq!(free_parameters(Parametrisation::MonotoneProduct { margin: 0.1 }, &map), [("a", 9), ("b", 9)]);
 /// assert_eq!(free_parameters(Parametrisation::MonotoneTied { margin: 1.0 }, &map), [("a", 9), ("b", 1)]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
-pub fn free_parameters(parametrisation: Parametrisation, map: &Map) -> Vec<(&'static str, usize)> {
+pub fn free_parameters(parametrisation: Parametrisation, map: &ShapedMap) -> Vec<(&'static str, usize)> {
     let (square, units) = (map.operator().weight_len(), map.operator().units());
     match parametrisation {
         Parametrisation::SplitGains => vec![("gain", units * units), ("weight", square)],

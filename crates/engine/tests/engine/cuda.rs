@@ -11,9 +11,9 @@ use rand_chacha::ChaCha8Rng;
 use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
 use subdeq_engine::{
     Activation, Cpu, Crop, Cuda, DataSets, Device, Dropout, Equilibria, Extent, Images, Injection, Integrate,
-    Layers, MIRRORED, Map, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, PNorm,
-    Padding, Parametrise, Pass, Picks, Real, Result, SampleReport, Solver, Spectra, Start, Stopping, Summary,
-    free_parameters,
+    Layers, MIRRORED, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, PNorm, Padding,
+    Parametrise, Pass, Picks, Real, Result, SampleReport, ShapedMap, Solver, Spectra, Start, Stopping,
+    Summary, free_parameters,
 };
 use subdeq_map::{Parametrisation, Parts};
 
@@ -145,7 +145,7 @@ fn arrays_are_written_read_copied_and_gathered_as_on_the_cpu() {
 
 #[test]
 fn it_is_all_that_an_image_classifier_needs() {
-    fn network<D: subdeq_engine::Network>() {}
+    fn network<D: subdeq_engine::Backend>() {}
     network::<Cuda>();
 }
 
@@ -548,7 +548,7 @@ fn activations_sums_losses_and_updates() {
 /// Weights made of random numbers, tied shift, and gradients pulled.
 fn parametrised<D: Parametrise>(
     device: &D,
-    map: &Map,
+    map: &ShapedMap,
     parametrisation: Parametrisation,
 ) -> Result<Vec<Vec<f64>>> {
     let needed = free_parameters(parametrisation, map);
@@ -559,7 +559,7 @@ fn parametrised<D: Parametrise>(
 /// The same of given free parameters.
 fn parametrised_by<D: Parametrise>(
     device: &D,
-    map: &Map,
+    map: &ShapedMap,
     parametrisation: Parametrisation,
     free: &[Vec<f64>],
 ) -> Result<Vec<Vec<f64>>> {
@@ -590,7 +590,7 @@ fn parametrisations() {
     let margin = 0.1;
     let five = Operator::Conv { channels: 3, height: 6, width: 7, padding: Padding::Circular, kernel: 5 };
     let single = [Parametrisation::Free, Parametrisation::Absolute, Parametrisation::RowSigned];
-    let mut cases: Vec<(Map, Parametrisation)> = Vec::new();
+    let mut cases: Vec<(ShapedMap, Parametrisation)> = Vec::new();
     for operator in [DENSE, CONV, CIRCULAR] {
         cases.extend(single.map(|p| (plain(operator), p)));
         let split =
@@ -779,7 +779,7 @@ const SOLVERS: [Solver; 6] = [
 ];
 
 /// Whether there are kernels for a solver and a map.
-fn applies(solver: &Solver, map: &Map) -> bool {
+fn applies(solver: &Solver, map: &ShapedMap) -> bool {
     let padded = matches!(map.operator(), Operator::Conv { padding: Padding::Zero, .. });
     match solver {
         Solver::PeacemanRachford { .. } => is_monotone(map) && !padded,
@@ -1265,7 +1265,7 @@ fn columns_of_wide_images() {
     let Some(gpu) = gpu("columns of wide images") else { return };
     let mut failures = Failures::default();
     let operator = Operator::Conv { channels: 10, height: 20, width: 30, padding: Padding::Zero, kernel: 3 };
-    let largest = |map: &Map| map.equation().normalisation().is_some_and(|norm| norm.p == PNorm::Inf);
+    let largest = |map: &ShapedMap| map.equation().normalisation().is_some_and(|norm| norm.p == PNorm::Inf);
     let map = maps(operator).into_iter().find(largest).unwrap();
     let problem = contracting(map, 2, 3);
     let (rule, tight) = (stopping(1e-6, 500), stopping(1e-13, 1000));

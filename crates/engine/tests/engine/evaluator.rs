@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
 use subdeq_engine::cpu::SimdReal;
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Form, Injection, Map, Operator, PNorm, Padding, SampleReport,
+    Activation, Cpu, Device, Equilibria, Form, Injection, Operator, PNorm, Padding, SampleReport, ShapedMap,
 };
 use subdeq_map::{Map as Equation, Normalisation, Operator as Weights, Parts, WeightClass};
 
@@ -104,7 +104,7 @@ struct Case {
 impl Case {
     fn draw(operator: Operator, equation: Equation, seed: u64) -> Self {
         let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-        let map = Map::new(operator, equation).unwrap();
+        let map = ShapedMap::new(operator, equation).unwrap();
         let units = operator.units();
         let weights = |entries: Vec<f64>| match operator {
             Operator::Dense { n } => Weights::dense(n, entries),

@@ -3,13 +3,13 @@
 use crate::common::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use subdeq_engine::{Cpu, Device, Equilibria, Map, SampleReport, Solver};
+use subdeq_engine::{Cpu, Device, Equilibria, SampleReport, ShapedMap, Solver};
 
 const BATCH: usize = 2;
 const STEP: f64 = 1e-5;
 
 /// Away from where a map has no derivative (ReLU at 0, the largest entry changing hands), differences tell the truth.
-fn close(name: &str, map: &Map, found: f64, expected: f64, size: f64) {
+fn close(name: &str, map: &ShapedMap, found: f64, expected: f64, size: f64) {
     assert!(
         (found - expected).abs() <= 1e-5 * size.max(1e-3),
         "{name} of {map:?}: {found} by the engine, {expected} by differences"

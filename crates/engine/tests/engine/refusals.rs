@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use subdeq_engine::{
-    Activation, Cpu, Device, EngineError, Extent, Form, Map, Measure, Operator, Outcome, PNorm, Padding,
-    SampleReport, Solver, Start, Stopping,
+    Activation, Cpu, Device, EngineError, Extent, Form, Measure, Operator, Outcome, PNorm, Padding,
+    SampleReport, ShapedMap, Solver, Start, Stopping,
 };
 use subdeq_engine::{CustomMap, CustomMaps, Equilibria};
 use subdeq_map::{Groups, Layout, Map as Equation, Parts};
@@ -100,7 +100,7 @@ fn shapes_must_fit() {
 fn maps_without_kernels() {
     let single = Equation::single(Activation::Tanh, 1.2).unwrap();
     let refused = |operator: Operator, equation: Equation, why: &str| {
-        let error = Map::new(operator, equation).unwrap_err();
+        let error = ShapedMap::new(operator, equation).unwrap_err();
         assert!(matches!(error, EngineError::Invalid(_)) && error.to_string().contains(why), "{error}");
     };
     refused(Operator::Dense { n: 0 }, single, "empty state");
@@ -115,13 +115,13 @@ fn maps_without_kernels() {
     let wide = |padding: Padding| Operator::Conv { channels: 1, height: 7, width: 7, padding, kernel: 5 };
     refused(wide(Padding::Zero), single, "5x5 kernel");
     refused(wide(Padding::Circular), Equation::split_sign(Activation::Tanh, 1.2).unwrap(), "5x5 kernel");
-    assert!(Map::new(wide(Padding::Circular), single).is_ok());
+    assert!(ShapedMap::new(wide(Padding::Circular), single).is_ok());
 }
 
 #[test]
 fn solvers_that_do_not_fit_a_map() {
     let cpu = cpu();
-    let refused = |map: Map, solver: Solver, measure: Measure| {
+    let refused = |map: ShapedMap, solver: Solver, measure: Measure| {
         let problem = contracting(map, 1, 1);
         let mut plan = cpu.plan(&map, 1).unwrap();
         load(&cpu, &mut plan, &problem);
@@ -160,7 +160,7 @@ fn solvers_that_do_not_fit_a_map() {
 fn scalar(activation: Activation, w: f32, y: f32, solver: Solver, stopping: Stopping) -> (f32, SampleReport) {
     let cpu = Cpu::<f32>::new(1).unwrap();
     let equation = Equation::single(activation, 0.0).unwrap().inner().unwrap();
-    let map = Map::new(Operator::Dense { n: 1 }, equation).unwrap();
+    let map = ShapedMap::new(Operator::Dense { n: 1 }, equation).unwrap();
     let mut plan = cpu.plan(&map, 1).unwrap();
     cpu.load(&mut plan, &[&cpu.upload(&[w]).unwrap()]).unwrap();
     let mut z = cpu.zeros(1).unwrap();

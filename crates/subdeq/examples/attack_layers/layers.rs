@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use subdeq::map::Architecture;
+use subdeq::map::ParametrisedMap;
 use subdeq::{BoundMetric, Cpu, Equilibrium, Operator as Shape, Outcome, Picard, Scope, Stopping, Verdict};
 use subdeq_map::{Form, Map, Operator, Padding};
 use subdeq_theory::certificate::{Certificate, States};
@@ -181,7 +181,7 @@ fn reordered(shape: &Shape, x: &[f64], to_engine: bool) -> Vec<f64> {
 
 fn attack(cpu: &Arc<Cpu<f64>>, rng: &mut ChaCha8Rng, report: &mut Report) -> String {
     let text = configuration(rng);
-    let Ok(architecture) = serde_json::from_str::<Architecture>(&text) else {
+    let Ok(architecture) = serde_json::from_str::<ParametrisedMap>(&text) else {
         report.refused += 1;
         return text;
     };

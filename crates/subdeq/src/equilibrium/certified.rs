@@ -1,6 +1,6 @@
 //! What is proved about a layer, and what follows from it.
 
-use subdeq_engine::{Measure, Network, Operator, Real};
+use subdeq_engine::{Backend, Measure, Operator, Real};
 use subdeq_map::{Map, Operator as Weighted};
 use subdeq_theory::certificate::{Certificate, Evidence, Metric, Scope, Verdict};
 use subdeq_theory::certify::Certifier;
@@ -31,7 +31,7 @@ struct Question {
     hidden: Option<Weighted>,
 }
 
-impl<D: Network> Equilibrium<D> {
+impl<D: Backend> Equilibrium<D> {
     /// The widest set of inputs that the layer is meant for: every real one for a monotone map, else every `y >= 0`.
     #[must_use]
     pub fn scope(&self) -> Scope {

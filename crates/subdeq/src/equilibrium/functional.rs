@@ -1,7 +1,7 @@
 //! The layer as a function of its injection, for callers that keep injections, states and gradients themselves: what automatic
 //! differentiation does, which may ask for the gradients of an earlier batch, or of several.
 
-use subdeq_engine::{Network, Outcome, Real, SampleReport, Start};
+use subdeq_engine::{Backend, Outcome, Real, SampleReport, Start};
 
 use super::{Equilibrium, with_tied_shift};
 use crate::memory::made;
@@ -9,7 +9,7 @@ use crate::solution::require_converged;
 use crate::solver::Rule;
 use crate::{Adjoint, Error, Result, SampleSolution};
 
-impl<D: Network> Equilibrium<D> {
+impl<D: Backend> Equilibrium<D> {
     /// Replaces the parameters, in their order, where they are others than those that are there: weights, plan and
     /// certificate of equal parameters are kept. The step of a splitting is chosen anew once they have moved far from those that
     /// it was chosen for.

@@ -11,14 +11,14 @@ mod workspace;
 use std::sync::Arc;
 
 use rand::Rng;
-use subdeq_engine::{Cpu, Map, Network, Operator, Outcome, Padding, Pass, Picks, SampleReport, Start};
+use subdeq_engine::{Backend, Cpu, Operator, Outcome, Padding, Pass, Picks, SampleReport, ShapedMap, Start};
 
 use self::certified::Certified;
 use self::unrolled::{Path, WayBack, unroll, unroll_backward};
 use self::weights::LayerWeights;
 use self::workspace::Workspace;
 use crate::builder::{Decided, EquilibriumBuilder};
-use crate::map::Architecture;
+use crate::map::ParametrisedMap;
 use crate::memory::made;
 use crate::solution::require_converged;
 use crate::solver::Solver;
@@ -53,10 +53,10 @@ pub struct Parameter<A> {
 /// assert_eq!(solution.z.len(), 20);
 /// # Ok::<(), subdeq::Error>(())
 /// ```
-pub struct Equilibrium<D: Network> {
+pub struct Equilibrium<D: Backend> {
     device: Arc<D>,
-    architecture: Architecture,
-    map: Map,
+    architecture: ParametrisedMap,
+    map: ShapedMap,
     solver: Solver,
     stopping: Stopping,
     adjoint: Adjoint,
@@ -84,7 +84,7 @@ impl Equilibrium<Cpu<f32>> {
     }
 }
 
-impl<D: Network> Equilibrium<D> {
+impl<D: Backend> Equilibrium<D> {
     pub(crate) fn new(device: Arc<D>, decided: Decided, rng: &mut impl Rng) -> Result<Self> {
         let Decided { operator, architecture, solver, stopping, adjoint, start, init } = decided;
         let map = architecture.map(operator)?;
@@ -107,12 +107,12 @@ impl<D: Network> Equilibrium<D> {
     }
 
     /// The architecture.
-    pub fn architecture(&self) -> &Architecture {
+    pub fn architecture(&self) -> &ParametrisedMap {
         &self.architecture
     }
 
     /// The map, as the engine knows it.
-    pub fn map(&self) -> &Map {
+    pub fn map(&self) -> &ShapedMap {
         &self.map
     }
 
@@ -156,7 +156,7 @@ impl<D: Network> Equilibrium<D> {
         Ok(self.device.write(&mut parameter.value, 0, value)?)
     }
 
-    /// The weights that the parameters stand for, in the order given with [`subdeq_engine::Map`].
+    /// The weights that the parameters stand for, in the order given with [`subdeq_engine::ShapedMap`].
     ///
     /// # Errors
     /// Parameters that are not finite.
@@ -422,9 +422,9 @@ impl<D: Network> Equilibrium<D> {
 }
 
 /// The injection with the tied shift added, where there is one.
-fn with_tied_shift<'a, D: Network>(
+fn with_tied_shift<'a, D: Backend>(
     device: &D,
-    map: &Map,
+    map: &ShapedMap,
     batch: usize,
     y: &'a D::Array,
     shift: Option<&D::Array>,

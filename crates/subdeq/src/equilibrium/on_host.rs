@@ -1,12 +1,12 @@
 //! The layer for callers whose numbers are on the host.
 
-use subdeq_engine::{Network, Real};
+use subdeq_engine::{Backend, Real};
 
 use super::{Equilibrium, with_tied_shift};
 use crate::memory::made;
 use crate::{Error, Result, Solution, Stopping};
 
-impl<D: Network> Equilibrium<D> {
+impl<D: Backend> Equilibrium<D> {
     /// Solves the batch of injections in `y`, sample after sample.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The step of the splitting solvers.
 
-use subdeq_engine::Network;
+use subdeq_engine::Backend;
 
 use super::Equilibrium;
 use crate::solver::Solver;
@@ -9,7 +9,7 @@ use crate::{Adjoint, Result};
 /// Frequencies of a convolution that the choice of a splitting's step looks at.
 const STEP_FREQUENCIES: usize = 24;
 
-impl<D: Network> Equilibrium<D> {
+impl<D: Backend> Equilibrium<D> {
     /// The step of the splitting solvers, once it is chosen.
     pub fn step(&self) -> Option<f64> {
         self.step

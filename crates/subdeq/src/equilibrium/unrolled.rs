@@ -1,11 +1,11 @@
 //! A layer that takes a fixed number of steps and keeps every state on the way.
 
-use subdeq_engine::{Map, Network, Start, Stopping};
+use subdeq_engine::{Backend, ShapedMap, Start, Stopping};
 
 use crate::Result;
 
 /// What an unrolled pass goes through.
-pub(super) struct Path<'a, D: Network> {
+pub(super) struct Path<'a, D: Backend> {
     pub plan: &'a mut D::Plan,
     /// The states before each step; the first is the start.
     pub trajectory: &'a mut [D::Array],
@@ -15,9 +15,9 @@ pub(super) struct Path<'a, D: Network> {
 }
 
 /// Picard steps, each state kept.
-pub(super) fn unroll<D: Network>(
+pub(super) fn unroll<D: Backend>(
     device: &D,
-    map: &Map,
+    map: &ShapedMap,
     batch: usize,
     y: &D::Array,
     start: Start,
@@ -43,7 +43,7 @@ pub(super) fn unroll<D: Network>(
 }
 
 /// What the way back of an unrolled pass goes through.
-pub(super) struct WayBack<'a, D: Network> {
+pub(super) struct WayBack<'a, D: Backend> {
     pub plan: &'a mut D::Plan,
     pub trajectory: &'a [D::Array],
     /// The gradient for the state after a step, and for the one before it.
@@ -54,9 +54,9 @@ pub(super) struct WayBack<'a, D: Network> {
 }
 
 /// Pulls `v` back through all steps.
-pub(super) fn unroll_backward<D: Network>(
+pub(super) fn unroll_backward<D: Backend>(
     device: &D,
-    map: &Map,
+    map: &ShapedMap,
     batch: usize,
     (y, v): (&D::Array, &D::Array),
     way: WayBack<'_, D>,

@@ -1,10 +1,10 @@
 //! The parameters of a layer and the weights that are made of them.
 
 use rand::Rng;
-use subdeq_engine::{EngineError, Map, Network, Real, free_parameters};
+use subdeq_engine::{Backend, EngineError, Real, ShapedMap, free_parameters};
 
 use super::Parameter;
-use crate::map::Architecture;
+use crate::map::ParametrisedMap;
 use crate::memory::fits;
 use crate::{Error, Init, Parametrisation, Result};
 
@@ -13,7 +13,7 @@ use crate::{Error, Init, Parametrisation, Result};
 pub(super) type Version = u64;
 
 /// Parameters, weights and the gradients of both, on the device.
-pub(super) struct LayerWeights<D: Network> {
+pub(super) struct LayerWeights<D: Backend> {
     parameters: Vec<Parameter<D::Array>>,
     version: Version,
     weights: D::Weights,
@@ -25,11 +25,11 @@ pub(super) struct LayerWeights<D: Network> {
     tied_gradient: Option<D::Array>,
 }
 
-impl<D: Network> LayerWeights<D> {
+impl<D: Backend> LayerWeights<D> {
     pub fn new(
         device: &D,
-        architecture: &Architecture,
-        map: &Map,
+        architecture: &ParametrisedMap,
+        map: &ShapedMap,
         init: Init,
         rng: &mut impl Rng,
     ) -> Result<Self> {
@@ -77,7 +77,7 @@ impl<D: Network> LayerWeights<D> {
     }
 
     /// Makes the weights of the parameters, if those changed.
-    pub fn refresh(&mut self, device: &D, architecture: &Architecture) -> Result<()> {
+    pub fn refresh(&mut self, device: &D, architecture: &ParametrisedMap) -> Result<()> {
         if self.is_current() {
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl<D: Network> LayerWeights<D> {
     }
 
     /// The weights, on the host.
-    pub fn read(&self, device: &D, map: &Map) -> Result<Vec<Vec<D::Elem>>> {
+    pub fn read(&self, device: &D, map: &ShapedMap) -> Result<Vec<Vec<D::Elem>>> {
         let read = |(k, array): (usize, &D::Array)| {
             let mut host = vec![Default::default(); map.weight_len(k)];
             device.read(array, 0, &mut host)?;
@@ -125,7 +125,7 @@ impl<D: Network> LayerWeights<D> {
     }
 
     /// Sets the gradients for the weights to zero.
-    pub fn clear_gradients(&mut self, device: &D, map: &Map) -> Result<()> {
+    pub fn clear_gradients(&mut self, device: &D, map: &ShapedMap) -> Result<()> {
         for (k, gradient) in self.gradients.iter_mut().enumerate() {
             device.fill(map.weight_len(k), 0.0, gradient)?;
         }
@@ -133,7 +133,7 @@ impl<D: Network> LayerWeights<D> {
     }
 
     /// From gradients for the weights, and for the injections `gy` of a batch, to gradients for the parameters.
-    pub fn pull(&mut self, device: &D, map: &Map, batch: usize, gy: &D::Array) -> Result<()> {
+    pub fn pull(&mut self, device: &D, map: &ShapedMap, batch: usize, gy: &D::Array) -> Result<()> {
         if let Some(sums) = &mut self.tied_gradient {
             let units = map.operator().units();
             device.sum_rows(batch * map.operator().state_len() / units, units, gy, sums)?;

@@ -1,12 +1,12 @@
 //! Everything of a layer whose size depends on the batch.
 
-use subdeq_engine::{Map, Network};
+use subdeq_engine::{Backend, ShapedMap};
 
 use super::weights::Version;
 use crate::{Adjoint, Result};
 
 /// A plan and the arrays of a batch.
-pub(super) struct Workspace<D: Network> {
+pub(super) struct Workspace<D: Backend> {
     pub capacity: usize,
     pub plan: D::Plan,
     /// The version of the weights that the plan holds, once it holds any.
@@ -28,8 +28,8 @@ pub(super) struct Workspace<D: Network> {
     pub adjoint_reports: D::Reports,
 }
 
-impl<D: Network> Workspace<D> {
-    pub fn new(device: &D, map: &Map, adjoint: Adjoint, batch: usize) -> Result<Self> {
+impl<D: Backend> Workspace<D> {
+    pub fn new(device: &D, map: &ShapedMap, adjoint: Adjoint, batch: usize) -> Result<Self> {
         let (states, injections) = (batch * map.operator().state_len(), batch * map.injection_len());
         let steps = if let Adjoint::Unrolled { steps } = adjoint { steps } else { 0 };
         let several = matches!(adjoint, Adjoint::Phantom { steps: 2.. });

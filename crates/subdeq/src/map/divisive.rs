@@ -2,7 +2,7 @@
 
 use subdeq_map::{Activation, Form, Map};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
@@ -28,13 +28,13 @@ impl Divisive {
     }
 }
 
-impl TryFrom<Divisive> for Architecture {
+impl TryFrom<Divisive> for ParametrisedMap {
     type Error = Error;
 
     /// # Errors
     /// Constants that make no sense.
     fn try_from(map: Divisive) -> Result<Self> {
         let equation = Map::of_form(Form::Divisive { q: map.q }, map.activation, map.shift)?;
-        Architecture::new("divisive", equation, Parametrisation::Split)
+        ParametrisedMap::new("divisive", equation, Parametrisation::Split)
     }
 }

@@ -2,7 +2,7 @@
 
 use subdeq_map::{Activation, Map};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
@@ -21,12 +21,12 @@ impl Excitatory {
     }
 }
 
-impl TryFrom<Excitatory> for Architecture {
+impl TryFrom<Excitatory> for ParametrisedMap {
     type Error = Error;
 
     /// # Errors
     /// Constants that make no sense.
     fn try_from(map: Excitatory) -> Result<Self> {
-        Architecture::new("excitatory", Map::single(map.activation, map.shift)?, Parametrisation::Absolute)
+        ParametrisedMap::new("excitatory", Map::single(map.activation, map.shift)?, Parametrisation::Absolute)
     }
 }

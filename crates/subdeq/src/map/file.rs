@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use subdeq_map::{Activation, Form, Groups, Injection, Map, Normalisation, PNorm, Parts};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// one, outside. Whatever would be another equation is refused.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ArchitectureFile {
+pub(super) struct ParametrisedMapFile {
     name: String,
     form: Form,
     activation: Activation,
@@ -24,9 +24,9 @@ pub(super) struct ArchitectureFile {
     parametrisation: Parametrisation,
 }
 
-impl From<Architecture> for ArchitectureFile {
-    fn from(architecture: Architecture) -> Self {
-        let Architecture { name, map, parametrisation } = architecture;
+impl From<ParametrisedMap> for ParametrisedMapFile {
+    fn from(architecture: ParametrisedMap) -> Self {
+        let ParametrisedMap { name, map, parametrisation } = architecture;
         let (base, shift) = if map.power() == 1.0 { (0.0, map.shift()) } else { (map.shift(), 0.0) };
         Self {
             name,
@@ -43,11 +43,12 @@ impl From<Architecture> for ArchitectureFile {
     }
 }
 
-impl TryFrom<ArchitectureFile> for Architecture {
+impl TryFrom<ParametrisedMapFile> for ParametrisedMap {
     type Error = Error;
 
-    fn try_from(file: ArchitectureFile) -> Result<Self> {
-        let ArchitectureFile { name, form, activation, injection, base, power, shift, norm, tie, .. } = file;
+    fn try_from(file: ParametrisedMapFile) -> Result<Self> {
+        let ParametrisedMapFile { name, form, activation, injection, base, power, shift, norm, tie, .. } =
+            file;
         let refuse = |why: String| Err(Error::invalid(format!("the architecture `{name}` has {why}")));
         let has_power = power != 1.0;
         if has_power && form != Form::Single {
@@ -89,7 +90,7 @@ impl TryFrom<ArchitectureFile> for Architecture {
             Ok(map) => map,
             Err(bad) => return refuse(format!("an equation that makes no sense: {bad}")),
         };
-        Architecture::new(name, map, file.parametrisation)
+        ParametrisedMap::new(name, map, file.parametrisation)
     }
 }
 
@@ -100,12 +101,12 @@ mod tests {
     use super::*;
     use crate::Layout;
 
-    fn read(config: Value) -> Result<Architecture, String> {
+    fn read(config: Value) -> Result<ParametrisedMap, String> {
         serde_json::from_value(config).map_err(|error| error.to_string())
     }
 
     fn stored(name: &str) -> Value {
-        json!(Architecture::named(name, Layout::Dense).unwrap())
+        json!(ParametrisedMap::named(name, Layout::Dense).unwrap())
     }
 
     /// What was once trained must not train again under another equation, nor be certified as one.
@@ -137,12 +138,12 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for name in Architecture::NAMES {
+        for name in ParametrisedMap::NAMES {
             for layout in [Layout::Dense, Layout::Conv] {
-                let architecture = Architecture::named(name, layout).unwrap();
+                let architecture = ParametrisedMap::named(name, layout).unwrap();
                 assert_eq!(read(json!(architecture)), Ok(architecture.clone()));
                 let text = toml::to_string(&architecture).unwrap();
-                assert_eq!(toml::from_str::<Architecture>(&text).unwrap(), architecture);
+                assert_eq!(toml::from_str::<ParametrisedMap>(&text).unwrap(), architecture);
             }
         }
         let fields: Vec<String> = stored("gains").as_object().unwrap().keys().cloned().collect();

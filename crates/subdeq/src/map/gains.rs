@@ -2,7 +2,7 @@
 
 use subdeq_map::{Activation, Map};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
@@ -22,12 +22,12 @@ impl Gains {
     }
 }
 
-impl TryFrom<Gains> for Architecture {
+impl TryFrom<Gains> for ParametrisedMap {
     type Error = Error;
 
     /// # Errors
     /// Constants that make no sense.
     fn try_from(map: Gains) -> Result<Self> {
-        Architecture::new("gains", Map::gains(map.activation, map.shift)?, Parametrisation::SplitGains)
+        ParametrisedMap::new("gains", Map::gains(map.activation, map.shift)?, Parametrisation::SplitGains)
     }
 }

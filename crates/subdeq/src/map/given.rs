@@ -2,7 +2,7 @@
 
 use subdeq_map::{Layout, Map, WeightClass};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::{Error, Parametrisation, Result};
 
 /// The margin asked of weights that are given for a monotone map: any that f64 can show.
@@ -56,21 +56,21 @@ pub fn position(shape: &[usize], mut flat: usize) -> Vec<usize> {
     place
 }
 
-impl Architecture {
+impl ParametrisedMap {
     /// The map of that name, its constants replaced or not, as a layer whose first parameter is the weights themselves (`A` for
     /// `monotone-tied`, whose second is `b`, 1); the others have no second one.
     ///
     /// ```
-    /// use subdeq::map::Architecture;
+    /// use subdeq::map::ParametrisedMap;
     /// use subdeq::{Layout, Map, Parametrisation};
     /// let map = Map::named("row-signed", Layout::Dense)?;
-    /// let layer = Architecture::of_given_weights("row-signed", map, Layout::Dense)?;
+    /// let layer = ParametrisedMap::of_given_weights("row-signed", map, Layout::Dense)?;
     /// assert_eq!(layer.parametrisation(), Parametrisation::Free);
     /// # Ok::<(), subdeq::Error>(())
     /// ```
     ///
     /// # Errors
-    /// A name that is none of [`Architecture::NAMES`], or that of the gains, which have two arrays of weights.
+    /// A name that is none of [`ParametrisedMap::NAMES`], or that of the gains, which have two arrays of weights.
     pub fn of_given_weights(name: &str, map: Map, layout: Layout) -> Result<Self> {
         let usual = Self::named(name, layout)?.parametrisation();
         let architecture = Self::new(name, map, usual)?;

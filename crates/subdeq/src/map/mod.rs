@@ -1,6 +1,6 @@
 //! The maps `F(z; y)` of equilibrium layers: the paper's, and those that are sound for every weight.
 //!
-//! Each file holds one of them as a small typed value. [`Architecture`] is what they all turn into: the equation, together
+//! Each file holds one of them as a small typed value. [`ParametrisedMap`] is what they all turn into: the equation, together
 //! with the parametrisation that gives its weights their signs or their spectrum.
 
 mod divisive;
@@ -27,7 +27,7 @@ pub use row_signed::RowSigned;
 pub use split_sign::SplitSign;
 pub use subdeq::SubDeq;
 
-use file::ArchitectureFile;
+use file::ParametrisedMapFile;
 use serde::{Deserialize, Serialize};
 use subdeq_map::{Form, Groups, Layout, Map, WeightClass};
 
@@ -37,24 +37,24 @@ use crate::{Error, Result, theory};
 /// An equation without its size and weights, and how its weights come from free parameters.
 ///
 /// ```
-/// use subdeq::map::{Architecture, SplitSign};
+/// use subdeq::map::{ParametrisedMap, SplitSign};
 /// use subdeq::{Activation, Layout};
-/// let by_type = Architecture::try_from(SplitSign::new(Activation::Softsign, 1.2))?;
-/// assert_eq!(by_type, Architecture::named("split-sign", Layout::Dense)?);
+/// let by_type = ParametrisedMap::try_from(SplitSign::new(Activation::Softsign, 1.2))?;
+/// assert_eq!(by_type, ParametrisedMap::named("split-sign", Layout::Dense)?);
 /// let equation = by_type.equation(Layout::Dense);
 /// assert_eq!(equation.to_string(), "z = softsign(W+ z) - softsign(W- z) + y + 1.2");
 /// # Ok::<(), subdeq::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "ArchitectureFile", into = "ArchitectureFile")]
-pub struct Architecture {
+#[serde(try_from = "ParametrisedMapFile", into = "ParametrisedMapFile")]
+pub struct ParametrisedMap {
     name: String,
     /// As it is on vectors; on images a norm is taken over columns.
     map: Map,
     parametrisation: Parametrisation,
 }
 
-impl Architecture {
+impl ParametrisedMap {
     /// An equation with the parametrisation of its weights; which weights it is meant for follows from that.
     ///
     /// # Errors
@@ -122,8 +122,8 @@ impl Architecture {
     ///
     /// # Errors
     /// An operator that the engine has no kernels for.
-    pub fn map(&self, operator: subdeq_engine::Operator) -> Result<subdeq_engine::Map> {
-        Ok(subdeq_engine::Map::new(operator, self.equation(theory::layout(&operator)))?)
+    pub fn map(&self, operator: subdeq_engine::Operator) -> Result<subdeq_engine::ShapedMap> {
+        Ok(subdeq_engine::ShapedMap::new(operator, self.equation(theory::layout(&operator)))?)
     }
 
     /// Whether it belongs to the monotone family (A7), whose solvers are the splittings.

@@ -2,17 +2,17 @@
 
 use subdeq_map::{Activation, Injection, Map};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// `s(W z + y)` or `s(W z) + y + shift` with `sym(W) <= (1 - m) I` by construction: unique for every input of any sign.
 ///
 /// ```
-/// use subdeq::map::{Architecture, Monotone};
+/// use subdeq::map::{ParametrisedMap, Monotone};
 /// use subdeq::Activation;
-/// let shifted = Architecture::try_from(Monotone::new(Activation::Relu))?;
-/// let product = Architecture::try_from(Monotone::new(Activation::Tanh).product(1.0).outer(0.0))?;
+/// let shifted = ParametrisedMap::try_from(Monotone::new(Activation::Relu))?;
+/// let product = ParametrisedMap::try_from(Monotone::new(Activation::Tanh).product(1.0).outer(0.0))?;
 /// assert!(shifted.is_monotone() && product.is_monotone());
 /// # Ok::<(), subdeq::Error>(())
 /// ```
@@ -62,7 +62,7 @@ impl Monotone {
     }
 }
 
-impl TryFrom<Monotone> for Architecture {
+impl TryFrom<Monotone> for ParametrisedMap {
     type Error = Error;
 
     /// # Errors
@@ -70,7 +70,7 @@ impl TryFrom<Monotone> for Architecture {
     fn try_from(map: Monotone) -> Result<Self> {
         let outer = Map::single(map.activation, map.shift)?;
         let equation = if map.injection == Injection::Inner { outer.inner()? } else { outer };
-        Architecture::new("monotone", equation, map.parametrisation)
+        ParametrisedMap::new("monotone", equation, map.parametrisation)
     }
 }
 
@@ -83,7 +83,7 @@ pub enum MonDeq {
     Tanh,
 }
 
-impl TryFrom<MonDeq> for Architecture {
+impl TryFrom<MonDeq> for ParametrisedMap {
     type Error = Error;
 
     /// # Errors
@@ -93,6 +93,6 @@ impl TryFrom<MonDeq> for Architecture {
             MonDeq::Relu => ("mondeq-relu", Activation::Relu),
             MonDeq::Tanh => ("mondeq-tanh", Activation::Tanh),
         };
-        Ok(Architecture::try_from(Monotone::new(activation).product(1.0))?.renamed(name))
+        Ok(ParametrisedMap::try_from(Monotone::new(activation).product(1.0))?.renamed(name))
     }
 }

@@ -2,15 +2,15 @@
 
 use subdeq_map::{Layout, Map};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
 /// Margin of the monotone maps; the paper's MonDEQ has 1.
 const MARGIN: f64 = 0.02;
 
-impl Architecture {
-    /// The names that [`Architecture::named`] understands.
+impl ParametrisedMap {
+    /// The names that [`ParametrisedMap::named`] understands.
     pub const NAMES: [&'static str; 18] = [
         "subdeq-tanh",
         "subdeq-normalized-tanh",
@@ -35,7 +35,7 @@ impl Architecture {
     /// The map of that name ([`Map::named`]) with its usual parametrisation.
     ///
     /// # Errors
-    /// A name that is not one of [`Architecture::NAMES`].
+    /// A name that is not one of [`ParametrisedMap::NAMES`].
     pub fn named(name: &str, layout: Layout) -> Result<Self> {
         let parametrisation = match name {
             "subdeq-tanh" | "subdeq-normalized-tanh" | "subdeq-power-tanh" => Parametrisation::Free,
@@ -73,8 +73,8 @@ mod tests {
     #[test]
     fn names_mean_one_thing() {
         for layout in [Layout::Dense, Layout::Conv] {
-            for name in Architecture::NAMES {
-                let architecture = Architecture::named(name, layout).unwrap();
+            for name in ParametrisedMap::NAMES {
+                let architecture = ParametrisedMap::named(name, layout).unwrap();
                 let map = Map::named(name, layout).unwrap();
                 assert_eq!(architecture.equation(layout), map.of_whole_weights().unwrap(), "{name}");
                 assert_eq!(architecture.name(), name);
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn values_and_names_agree() {
         for layout in [Layout::Dense, Layout::Conv] {
-            let typed: [Result<Architecture>; 18] = [
+            let typed: [Result<ParametrisedMap>; 18] = [
                 SubDeq::Tanh.try_into(),
                 SubDeq::NormalizedTanh(PNorm::Inf).try_into(),
                 SubDeq::AbsNormalizedTanh.try_into(),
@@ -105,8 +105,8 @@ mod tests {
                 Monotone::new(Relu).tied(1.0).try_into(),
                 Monotone::new(Tanh).try_into(),
             ];
-            for (name, typed) in Architecture::NAMES.into_iter().zip(typed) {
-                assert_eq!(typed.unwrap().renamed(name), Architecture::named(name, layout).unwrap());
+            for (name, typed) in ParametrisedMap::NAMES.into_iter().zip(typed) {
+                assert_eq!(typed.unwrap().renamed(name), ParametrisedMap::named(name, layout).unwrap());
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use subdeq_map::{Activation, Form, Map};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
@@ -27,13 +27,13 @@ impl PowerRatio {
     }
 }
 
-impl TryFrom<PowerRatio> for Architecture {
+impl TryFrom<PowerRatio> for ParametrisedMap {
     type Error = Error;
 
     /// # Errors
     /// Constants that make no sense.
     fn try_from(map: PowerRatio) -> Result<Self> {
         let equation = Map::of_form(Form::PowerRatio { p: map.p, e: map.e }, Activation::Identity, 0.0)?;
-        Architecture::new("power-ratio", equation, Parametrisation::Split)
+        ParametrisedMap::new("power-ratio", equation, Parametrisation::Split)
     }
 }

@@ -2,7 +2,7 @@
 
 use subdeq_map::{Activation, Form, Map};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
@@ -27,13 +27,13 @@ impl Rational {
     }
 }
 
-impl TryFrom<Rational> for Architecture {
+impl TryFrom<Rational> for ParametrisedMap {
     type Error = Error;
 
     /// # Errors
     /// Constants that make no sense.
     fn try_from(map: Rational) -> Result<Self> {
         let equation = Map::of_form(Form::Rational { q: map.q }, Activation::Softsign, map.shift)?;
-        Architecture::new("rational", equation, Parametrisation::Split)
+        ParametrisedMap::new("rational", equation, Parametrisation::Split)
     }
 }

@@ -2,7 +2,7 @@
 
 use subdeq_map::{Activation, Map};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
@@ -21,12 +21,16 @@ impl RowSigned {
     }
 }
 
-impl TryFrom<RowSigned> for Architecture {
+impl TryFrom<RowSigned> for ParametrisedMap {
     type Error = Error;
 
     /// # Errors
     /// Constants that make no sense.
     fn try_from(map: RowSigned) -> Result<Self> {
-        Architecture::new("row-signed", Map::single(map.activation, map.shift)?, Parametrisation::RowSigned)
+        ParametrisedMap::new(
+            "row-signed",
+            Map::single(map.activation, map.shift)?,
+            Parametrisation::RowSigned,
+        )
     }
 }

@@ -2,7 +2,7 @@
 
 use subdeq_map::{Activation, Map};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
@@ -21,12 +21,16 @@ impl SplitSign {
     }
 }
 
-impl TryFrom<SplitSign> for Architecture {
+impl TryFrom<SplitSign> for ParametrisedMap {
     type Error = Error;
 
     /// # Errors
     /// Constants that make no sense.
     fn try_from(map: SplitSign) -> Result<Self> {
-        Architecture::new("split-sign", Map::split_sign(map.activation, map.shift)?, Parametrisation::Split)
+        ParametrisedMap::new(
+            "split-sign",
+            Map::split_sign(map.activation, map.shift)?,
+            Parametrisation::Split,
+        )
     }
 }

@@ -2,7 +2,7 @@
 
 use subdeq_map::{Groups, Layout, Map, PNorm};
 
-use super::Architecture;
+use super::ParametrisedMap;
 use crate::Parametrisation;
 use crate::{Error, Result};
 
@@ -23,23 +23,23 @@ pub enum SubDeq {
     PowerTanh(Layout),
 }
 
-impl TryFrom<SubDeq> for Architecture {
+impl TryFrom<SubDeq> for ParametrisedMap {
     type Error = Error;
 
     /// # Errors
     /// A norm that makes no sense.
     fn try_from(model: SubDeq) -> Result<Self> {
-        let named = |name| Architecture::named(name, Layout::Dense);
+        let named = |name| ParametrisedMap::named(name, Layout::Dense);
         match model {
             SubDeq::Tanh => named("subdeq-tanh"),
             SubDeq::NormalizedTanh(norm) => {
                 let name = "subdeq-normalized-tanh";
                 let map = Map::named(name, Layout::Dense)?.normalised(norm, Groups::WholeVector)?;
-                Architecture::new(name, map, Parametrisation::Free)
+                ParametrisedMap::new(name, map, Parametrisation::Free)
             }
             SubDeq::AbsNormalizedTanh => named("subdeq-abs-normalized-tanh"),
             SubDeq::NormalizedPowerTanh => named("subdeq-normalized-power-tanh"),
-            SubDeq::PowerTanh(layout) => Architecture::named("subdeq-power-tanh", layout),
+            SubDeq::PowerTanh(layout) => ParametrisedMap::named("subdeq-power-tanh", layout),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `U x + b`, dense or as a 3x3 convolution: injections, explicit layers, classifiers.
 
 use rand::Rng;
-use subdeq_engine::Network;
+use subdeq_engine::Backend;
 use subdeq_engine::network::{ConvShape, LinearShape};
 
 use super::trained::Trained;
@@ -47,7 +47,7 @@ pub(super) struct Affine<A> {
 }
 
 impl<A: Send + Sync> Affine<A> {
-    pub fn new<D: Network<Array = A>>(
+    pub fn new<D: Backend<Array = A>>(
         device: &D,
         name: &str,
         shape: AffineShape,
@@ -66,7 +66,7 @@ impl<A: Send + Sync> Affine<A> {
     }
 
     /// `y = W x + b`, or its positive part.
-    pub fn forward<D: Network<Array = A>>(
+    pub fn forward<D: Backend<Array = A>>(
         &self,
         device: &D,
         batch: usize,
@@ -88,7 +88,7 @@ impl<A: Send + Sync> Affine<A> {
 
     /// From `gy` to the gradients of the parameters, and to `gx`. `rectified` is the output, where it is the positive part; `gy` may
     /// be changed on the way.
-    pub fn backward<D: Network<Array = A>>(
+    pub fn backward<D: Backend<Array = A>>(
         &mut self,
         device: &D,
         batch: usize,
@@ -113,12 +113,12 @@ impl<A: Send + Sync> Affine<A> {
     }
 
     /// Sets `b` to 0.
-    pub fn clear_bias<D: Network<Array = A>>(&mut self, device: &D) -> Result<()> {
+    pub fn clear_bias<D: Backend<Array = A>>(&mut self, device: &D) -> Result<()> {
         Ok(device.fill(self.outputs(), 0.0, &mut self.bias.parameter.value)?)
     }
 
     /// Sets the gradient of `b` to 0.
-    pub fn clear_bias_gradient<D: Network<Array = A>>(&mut self, device: &D) -> Result<()> {
+    pub fn clear_bias_gradient<D: Backend<Array = A>>(&mut self, device: &D) -> Result<()> {
         Ok(device.fill(self.outputs(), 0.0, &mut self.bias.parameter.gradient)?)
     }
 

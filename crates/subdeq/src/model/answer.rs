@@ -1,6 +1,6 @@
 //! What a classifier says about one image.
 
-use subdeq_engine::{Network, Outcome, Picks, Real};
+use subdeq_engine::{Backend, Outcome, Picks, Real};
 
 use super::batch_norm::Statistics;
 use super::core_layer::CoreLayer;
@@ -47,7 +47,7 @@ impl Answer {
     }
 }
 
-impl<D: Network> Classifier<D> {
+impl<D: Backend> Classifier<D> {
     /// What the classifier says about images, with the running statistics of batch norm.
     ///
     /// # Errors

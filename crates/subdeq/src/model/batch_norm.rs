@@ -1,7 +1,7 @@
 //! Batch norm with what it learns and remembers.
 
 use subdeq_engine::network::{NormPoolShape, NormState, Scaling};
-use subdeq_engine::{Network, Real};
+use subdeq_engine::{Backend, Real};
 
 use super::trained::Trained;
 use crate::Result;
@@ -15,7 +15,7 @@ pub(super) struct BatchNorm<A> {
 }
 
 impl<A: Send + Sync> BatchNorm<A> {
-    pub fn new<D: Network<Array = A>>(device: &D, name: &str, channels: usize) -> Result<Self> {
+    pub fn new<D: Backend<Array = A>>(device: &D, name: &str, channels: usize) -> Result<Self> {
         let (zeros, ones) = (vec![D::Elem::ZERO; channels], vec![D::Elem::ONE; channels]);
         Ok(Self {
             name: name.to_owned(),
@@ -32,13 +32,13 @@ impl<A: Send + Sync> BatchNorm<A> {
     }
 
     /// Makes room for batches that are pooled to so many numbers.
-    pub fn reserve<D: Network<Array = A>>(&mut self, device: &D, pooled: usize) -> Result<()> {
+    pub fn reserve<D: Backend<Array = A>>(&mut self, device: &D, pooled: usize) -> Result<()> {
         self.state.normalised = device.zeros(pooled)?;
         Ok(())
     }
 
     /// With the statistics of this batch, towards which the running ones move, or with the running ones.
-    pub fn forward<D: Network<Array = A>>(
+    pub fn forward<D: Backend<Array = A>>(
         &mut self,
         device: &D,
         shape: NormPoolShape,
@@ -56,7 +56,7 @@ impl<A: Send + Sync> BatchNorm<A> {
     }
 
     /// From `gy` to `gx` and to the gradients of scale and offset, for the batch that went through last.
-    pub fn backward<D: Network<Array = A>>(
+    pub fn backward<D: Backend<Array = A>>(
         &mut self,
         device: &D,
         shape: NormPoolShape,

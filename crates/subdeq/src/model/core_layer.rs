@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use rand::Rng;
 use subdeq_engine::network::{ConvShape, Update};
-use subdeq_engine::{Network, Operator, Picks};
+use subdeq_engine::{Backend, Operator, Picks};
 
 use super::affine::{Affine, AffineShape};
 use super::trained::{Moments, Trained};
-use super::{Core, STEP_PERIOD};
+use super::{CoreSpec, STEP_PERIOD};
 use crate::memory::made;
 use crate::{Equilibrium, EquilibriumBuilder, Error, Init, NeuralOde, Parameter, Result};
 
 /// A core with what Adam remembers of its parameters.
 #[allow(clippy::large_enum_variant)] // one of them exists per model
-pub(super) enum CoreLayer<D: Network> {
+pub(super) enum CoreLayer<D: Backend> {
     Equilibrium { layer: Equilibrium<D>, moments: Vec<Moments<D::Array>> },
     Explicit { affine: Affine<D::Array>, z: Option<D::Array> },
     Ode { layer: NeuralOde<D>, moments: Moments<D::Array> },
@@ -26,25 +26,25 @@ type Own<'a, A> = (&'a Parameter<A>, &'a Moments<A>);
 type OwnMut<'a, A> = (&'a mut Parameter<A>, &'a mut Moments<A>);
 
 /// Where the solves of a batch start.
-pub(super) enum CoreStart<'a, D: Network> {
+pub(super) enum CoreStart<'a, D: Backend> {
     /// Where the layer always starts.
     Usual,
     /// At states of its own, one per sample of the data set; they are put back after the solve.
     Warm { states: &'a mut D::Array, picks: Picks<'a, D::Integers> },
 }
 
-impl<D: Network> CoreLayer<D> {
+impl<D: Backend> CoreLayer<D> {
     /// `injection` is the shape of the affine map before it.
     pub fn new(
         device: &Arc<D>,
-        core: &Core,
+        core: &CoreSpec,
         operator: Operator,
         injection: AffineShape,
         init: Init,
         rng: &mut impl Rng,
     ) -> Result<Self> {
         Ok(match core {
-            Core::Equilibrium { architecture, solver, stopping, adjoint } => {
+            CoreSpec::Equilibrium { architecture, solver, stopping, adjoint } => {
                 let mut builder = EquilibriumBuilder::new(operator)
                     .map(architecture.clone())
                     .stopping(*stopping)
@@ -60,7 +60,7 @@ impl<D: Network> CoreLayer<D> {
                 let moments = moments.collect::<Result<_>>()?;
                 Self::Equilibrium { layer, moments }
             }
-            Core::ExplicitTanh => {
+            CoreSpec::ExplicitTanh => {
                 let shape = match injection {
                     AffineShape::Linear { outputs, .. } => AffineShape::Linear { inputs: outputs, outputs },
                     AffineShape::Conv(shape) => {
@@ -69,7 +69,7 @@ impl<D: Network> CoreLayer<D> {
                 };
                 Self::Explicit { affine: Affine::new(&**device, "core", shape, init, rng)?, z: None }
             }
-            Core::NeuralOde { activation, tolerance } => {
+            CoreSpec::NeuralOde { activation, tolerance } => {
                 let layer = NeuralOde::new(device.clone(), operator, *activation, *tolerance, init, rng)?;
                 let moments = Moments::new(&**device, layer.parameter().len)?;
                 Self::Ode { layer, moments }

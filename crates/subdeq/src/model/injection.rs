@@ -5,7 +5,7 @@
 //! offset does its work.
 
 use rand::Rng;
-use subdeq_engine::Network;
+use subdeq_engine::Backend;
 use subdeq_engine::network::NormPoolShape;
 
 use super::affine::{Affine, AffineShape};
@@ -28,7 +28,7 @@ struct Normalised<A> {
 }
 
 impl<A: Send + Sync> Injection<A> {
-    pub fn new<D: Network<Array = A>>(
+    pub fn new<D: Backend<Array = A>>(
         device: &D,
         name: &str,
         shape: AffineShape,
@@ -48,7 +48,7 @@ impl<A: Send + Sync> Injection<A> {
     }
 
     /// Makes room for batches of this many samples.
-    pub fn reserve<D: Network<Array = A>>(&mut self, device: &D, batch: usize) -> Result<()> {
+    pub fn reserve<D: Backend<Array = A>>(&mut self, device: &D, batch: usize) -> Result<()> {
         if let Some(Normalised { norm, affine }) = &mut self.norm {
             let len = batch * self.affine.output_len();
             norm.reserve(device, len)?;
@@ -58,7 +58,7 @@ impl<A: Send + Sync> Injection<A> {
     }
 
     /// From the images to `y`, or to its positive part.
-    pub fn forward<D: Network<Array = A>>(
+    pub fn forward<D: Backend<Array = A>>(
         &mut self,
         device: &D,
         batch: usize,
@@ -79,7 +79,7 @@ impl<A: Send + Sync> Injection<A> {
 
     /// From `gy` to the gradients of the parameters. `rectified` is the output, where it is the positive part; `gy` and `room` (as
     /// long) may be changed on the way.
-    pub fn backward<D: Network<Array = A>>(
+    pub fn backward<D: Backend<Array = A>>(
         &mut self,
         device: &D,
         batch: usize,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 use subdeq_engine::network::{ConvShape, NormPoolShape};
-use subdeq_engine::{Network, Operator, Summary};
+use subdeq_engine::{Backend, Operator, Summary};
 use subdeq_map::{Activation, Map, Padding};
 
 pub use answer::Answer;
@@ -31,7 +31,7 @@ use core_layer::CoreLayer;
 use injection::Injection;
 use passes::Buffers;
 
-use crate::map::Architecture;
+use crate::map::ParametrisedMap;
 use crate::train::check_model;
 use crate::{Adjoint, Equilibrium, Init, OdeActivation, Result, Solver, Stopping, theory};
 
@@ -42,11 +42,11 @@ const STEP_PERIOD: u64 = 200;
 #[allow(clippy::large_enum_variant)] // a value per model, not per sample
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Core {
+pub enum CoreSpec {
     /// An equilibrium layer; `None` leaves a choice to [`crate::EquilibriumBuilder`].
     Equilibrium {
         /// The map.
-        architecture: Architecture,
+        architecture: ParametrisedMap,
         /// The solver.
         solver: Option<Solver>,
         /// When a solve ends.
@@ -84,7 +84,7 @@ pub struct ClassifierSpec {
     /// Number of classes.
     pub classes: usize,
     /// What is between injection and batch norm.
-    pub core: Core,
+    pub core: CoreSpec,
     /// How parameters are drawn.
     pub init: Init,
 }
@@ -127,14 +127,14 @@ impl From<Summary> for BatchReport {
 ///
 /// ```
 /// use rand::SeedableRng;
-/// use subdeq::map::Architecture;
-/// use subdeq::model::{Classifier, ClassifierSpec, Core};
+/// use subdeq::map::ParametrisedMap;
+/// use subdeq::model::{Classifier, ClassifierSpec, CoreSpec};
 /// use subdeq::{Adam, Cpu, Layout, Stopping};
 ///
 /// let spec = ClassifierSpec {
 ///     height: 2, width: 2, channels: 1, hidden: 8, pool: None, injection_norm: false, classes: 2,
-///     core: Core::Equilibrium {
-///         architecture: Architecture::named("rational", Layout::Dense)?,
+///     core: CoreSpec::Equilibrium {
+///         architecture: ParametrisedMap::named("rational", Layout::Dense)?,
 ///         solver: None, stopping: Stopping::relative(1e-5), adjoint: None,
 ///     },
 ///     init: Default::default(),
@@ -148,7 +148,7 @@ impl From<Summary> for BatchReport {
 /// assert_eq!(model.evaluate(&x, &labels)?.correct, 2);
 /// # Ok::<(), subdeq::Error>(())
 /// ```
-pub struct Classifier<D: Network> {
+pub struct Classifier<D: Backend> {
     device: Arc<D>,
     spec: ClassifierSpec,
     /// As many as the core's equation takes (the power ratio takes two).
@@ -162,7 +162,7 @@ pub struct Classifier<D: Network> {
     tally: D::Tally,
 }
 
-impl<D: Network> Classifier<D> {
+impl<D: Backend> Classifier<D> {
     /// Draws the parameters of a classifier.
     ///
     /// # Errors
@@ -187,11 +187,11 @@ impl<D: Network> Classifier<D> {
             Some(_) => Operator::Conv { channels: hidden, height, width, padding: Padding::Zero, kernel: 3 },
         };
         let (rectified, count) = match &spec.core {
-            Core::Equilibrium { architecture, .. } => {
+            CoreSpec::Equilibrium { architecture, .. } => {
                 let equation = architecture.equation(theory::layout(&operator));
                 (!takes_linear_injection(&equation), equation.form().injection_count())
             }
-            Core::ExplicitTanh | Core::NeuralOde { .. } => (true, 1),
+            CoreSpec::ExplicitTanh | CoreSpec::NeuralOde { .. } => (true, 1),
         };
         let core = CoreLayer::new(&device, &spec.core, operator, affine_shape, init, rng)?;
         let injections = (0..count)

@@ -1,7 +1,7 @@
 //! The parts between injection and batch norm by the names that the paper and the program give them.
 
-use super::Core;
-use crate::map::Architecture;
+use super::CoreSpec;
+use crate::map::ParametrisedMap;
 use crate::{
     Adjoint, Anderson, Error, Layout, OdeActivation, PeacemanRachford, Picard, Result, Solver, Stopping,
 };
@@ -13,25 +13,25 @@ const ODE_TOLERANCE: f64 = 1e-3;
 /// Applications of the map after which a solve is given up.
 const MAX_ITERATIONS: usize = 100;
 
-impl Core {
-    /// The names that [`Core::named`] understands.
+impl CoreSpec {
+    /// The names that [`CoreSpec::named`] understands.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
-        Architecture::NAMES.into_iter().chain(OTHERS).collect()
+        ParametrisedMap::NAMES.into_iter().chain(OTHERS).collect()
     }
 
     /// The model of that name, with a relative residual of 1e-3 per sample forward and backward (the paper's tolerance,
     /// which its program applies to the batch as a whole).
     ///
     /// ```
-    /// use subdeq::{Layout, model::Core};
-    /// assert_eq!(Core::named("split-sign", Layout::Dense)?.name(), "split-sign");
-    /// assert!(Core::named("transformer", Layout::Dense).unwrap_err().to_string().contains("node-relu"));
+    /// use subdeq::{Layout, model::CoreSpec};
+    /// assert_eq!(CoreSpec::named("split-sign", Layout::Dense)?.name(), "split-sign");
+    /// assert!(CoreSpec::named("transformer", Layout::Dense).unwrap_err().to_string().contains("node-relu"));
     /// # Ok::<(), subdeq::Error>(())
     /// ```
     ///
     /// # Errors
-    /// A name that is not one of [`Core::names`].
+    /// A name that is not one of [`CoreSpec::names`].
     pub fn named(name: &str, layout: Layout) -> Result<Self> {
         match name {
             "explicit-tanh" => return Ok(Self::ExplicitTanh),
@@ -43,13 +43,13 @@ impl Core {
             }
             _ => {}
         }
-        if !Architecture::NAMES.contains(&name) {
+        if !ParametrisedMap::NAMES.contains(&name) {
             return Err(Error::invalid(format!(
                 "there is no model `{name}`; known are {}",
                 Self::names().join(", ")
             )));
         }
-        let architecture = Architecture::named(name, layout)?;
+        let architecture = ParametrisedMap::named(name, layout)?;
         let solver = usual_solver(&architecture);
         let stopping = Stopping::relative(1e-3).max_iterations(MAX_ITERATIONS);
         let adjoint = Some(Adjoint::Implicit { solver, stopping });
@@ -69,7 +69,7 @@ impl Core {
 }
 
 /// The splitting for monotone maps; plain iteration where the weights cannot spoil it; else Anderson's.
-fn usual_solver(architecture: &Architecture) -> Solver {
+fn usual_solver(architecture: &ParametrisedMap) -> Solver {
     match architecture.name() {
         _ if architecture.is_monotone() => PeacemanRachford::default().into(),
         "excitatory" | "row-signed" | "split-sign" | "divisive" | "rational" | "power-ratio" | "gains" => {

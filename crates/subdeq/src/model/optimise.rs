@@ -1,6 +1,6 @@
 //! Parameters and gradients by name, on the host: for any optimiser.
 
-use subdeq_engine::Network;
+use subdeq_engine::Backend;
 
 use super::state::GRADIENT;
 use super::{Classifier, STEP_PERIOD};
@@ -9,7 +9,7 @@ use crate::{Error, Result};
 /// Numbers by the name of their parameter.
 type Named<T> = (String, Vec<T>);
 
-impl<D: Network> Classifier<D> {
+impl<D: Backend> Classifier<D> {
     /// Every parameter that training changes, by the names of `model.safetensors`.
     ///
     /// # Errors
@@ -31,9 +31,9 @@ impl<D: Network> Classifier<D> {
     ///
     /// ```
     /// # use rand::SeedableRng;
-    /// # use subdeq::model::{Classifier, ClassifierSpec, Core};
+    /// # use subdeq::model::{Classifier, ClassifierSpec, CoreSpec};
     /// # use subdeq::{Cpu, Layout};
-    /// # let core = Core::named("split-sign", Layout::Dense)?;
+    /// # let core = CoreSpec::named("split-sign", Layout::Dense)?;
     /// # let spec = ClassifierSpec {
     /// #     height: 1, width: 2, channels: 1, hidden: 4, pool: None, injection_norm: false, classes: 2, core,
     /// #     init: Default::default(),

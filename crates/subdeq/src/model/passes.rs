@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use subdeq_engine::network::{Adam, Rows};
-use subdeq_engine::{Crop, Dropout, Network, Order, Picks, Real, Summary};
+use subdeq_engine::{Backend, Crop, Dropout, Order, Picks, Real, Summary};
 
 use super::batch_norm::Statistics;
 use super::core_layer::{CoreLayer, CoreStart};
@@ -13,7 +13,7 @@ use crate::memory::made;
 use crate::{Error, Result};
 
 /// A batch of images that are on the device.
-pub struct Batch<'a, D: Network> {
+pub struct Batch<'a, D: Backend> {
     /// The data set.
     pub images: &'a D::Images,
     /// Which of its images.
@@ -25,20 +25,20 @@ pub struct Batch<'a, D: Network> {
 }
 
 /// How a batch is trained on.
-struct Lesson<'a, D: Network> {
+struct Lesson<'a, D: Backend> {
     start: CoreStart<'a, D>,
     /// What is dropped of the features, by the numbers of the images.
     head: Option<(Dropout, Picks<'a, D::Integers>)>,
     label_smoothing: f64,
 }
 
-impl<D: Network> Lesson<'_, D> {
+impl<D: Backend> Lesson<'_, D> {
     /// Without anything special.
     const PLAIN: Self = Self { start: CoreStart::Usual, head: None, label_smoothing: 0.0 };
 }
 
 /// Arrays whose size depends on the batch.
-pub(super) struct Buffers<D: Network> {
+pub(super) struct Buffers<D: Backend> {
     capacity: usize,
     x: D::Array,
     labels: D::Integers,
@@ -53,7 +53,7 @@ pub(super) struct Buffers<D: Network> {
     glogits: D::Array,
 }
 
-impl<D: Network> Classifier<D> {
+impl<D: Backend> Classifier<D> {
     /// Makes room for batches of this many images.
     ///
     /// # Errors

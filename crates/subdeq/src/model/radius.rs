@@ -5,7 +5,7 @@
 //! around the stored parameters: the radius is one of the exact model, not of its rounding.
 
 use subdeq_engine::network::NORM_EPSILON;
-use subdeq_engine::{Network, Real};
+use subdeq_engine::{Backend, Real};
 use subdeq_map::{Form, Injection};
 use subdeq_theory::certificate::{Certificate, Evidence, Metric, Verdict};
 use subdeq_theory::interval::Interval;
@@ -51,7 +51,7 @@ struct Input {
     norm: f64,
 }
 
-impl<D: Network> Classifier<D> {
+impl<D: Backend> Classifier<D> {
     /// For each image a radius (2-norm, in the numbers that the model reads) within which every image is given the same
     /// class by the exact model; `None` where the certificate, which must be for all inputs that the layer is meant for, does not
     /// bound how far solutions move.

@@ -1,6 +1,6 @@
 //! Everything that training changes, by name.
 
-use subdeq_engine::Network;
+use subdeq_engine::Backend;
 
 use super::Classifier;
 use super::core_layer::CoreLayer;
@@ -39,7 +39,7 @@ fn arrays_mut<'a, A>(
     ]
 }
 
-impl<D: Network> Classifier<D> {
+impl<D: Backend> Classifier<D> {
     /// Every number that training changes, by name: parameters, running statistics, optimiser moments.
     ///
     /// # Errors

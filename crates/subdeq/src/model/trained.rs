@@ -1,6 +1,6 @@
 //! A parameter and what Adam remembers of it.
 
-use subdeq_engine::Network;
+use subdeq_engine::Backend;
 use subdeq_engine::network::Update;
 
 use crate::{Parameter, Result};
@@ -18,7 +18,7 @@ pub(super) struct Moments<A> {
 }
 
 impl<A> Moments<A> {
-    pub fn new<D: Network<Array = A>>(device: &D, len: usize) -> Result<Self> {
+    pub fn new<D: Backend<Array = A>>(device: &D, len: usize) -> Result<Self> {
         Ok(Self { mean: device.zeros(len)?, square: device.zeros(len)? })
     }
 
@@ -34,7 +34,7 @@ impl<A> Moments<A> {
 }
 
 impl<A> Trained<A> {
-    pub fn new<D: Network<Array = A>>(device: &D, name: &str, value: &[D::Elem]) -> Result<Self> {
+    pub fn new<D: Backend<Array = A>>(device: &D, name: &str, value: &[D::Elem]) -> Result<Self> {
         let len = value.len();
         let parameter =
             Parameter { name: name.into(), len, value: device.upload(value)?, gradient: device.zeros(len)? };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use subdeq_engine::{Network, Picks, View};
+use subdeq_engine::{Backend, Picks, View};
 
 use super::trainer::{EVALUATION_BATCH, in_order};
 use super::{Evaluation, Example, Images, ModelNote, Order};
@@ -37,7 +37,7 @@ impl Default for EvaluationOptions {
 ///
 /// # Errors
 /// Images that do not fit the model.
-pub fn evaluate_in_full<D: Network<Elem = f32>>(
+pub fn evaluate_in_full<D: Backend<Elem = f32>>(
     model: &mut Classifier<D>,
     note: &ModelNote,
     images: &Images,
@@ -83,7 +83,7 @@ pub fn evaluate_in_full<D: Network<Elem = f32>>(
 ///
 /// # Errors
 /// Images that do not fit.
-pub fn certified_radii<D: Network<Elem = f32>>(
+pub fn certified_radii<D: Backend<Elem = f32>>(
     model: &mut Classifier<D>,
     note: &ModelNote,
     x: &[f32],
@@ -103,7 +103,7 @@ pub fn certified_radii<D: Network<Elem = f32>>(
     Ok(radii.into_iter().zip(x.chunks_exact(model.input_len())).map(in_pixels).collect())
 }
 
-fn check_fit<D: Network<Elem = f32>>(model: &Classifier<D>, images: &Images) -> Result<()> {
+fn check_fit<D: Backend<Elem = f32>>(model: &Classifier<D>, images: &Images) -> Result<()> {
     let spec = model.spec();
     let (found, expected) = (images.shape(), [spec.channels, spec.height, spec.width]);
     let label = (0..images.len()).map(|i| images.label(i)).max().unwrap_or(0) as usize;
@@ -118,7 +118,7 @@ fn check_fit<D: Network<Elem = f32>>(model: &Classifier<D>, images: &Images) -> 
     Ok(())
 }
 
-fn answers<D: Network<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Vec<Answer>> {
+fn answers<D: Backend<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Vec<Answer>> {
     let device = model.device().clone();
     let set = device.images(images, model.spec().classes)?;
     let list = device.integers(&in_order(images.len()))?;
@@ -158,7 +158,7 @@ impl SampleVerdicts {
     }
 }
 
-fn sample_verdicts<D: Network<Elem = f32>>(
+fn sample_verdicts<D: Backend<Elem = f32>>(
     model: &mut Classifier<D>,
     note: &ModelNote,
     images: &Images,
@@ -185,7 +185,7 @@ fn sample_verdicts<D: Network<Elem = f32>>(
 ///
 /// # Errors
 /// A model without a fixed point; images that do not fit.
-pub fn certify_samples<D: Network<Elem = f32>>(
+pub fn certify_samples<D: Backend<Elem = f32>>(
     model: &mut Classifier<D>,
     images: &Images,
     count: usize,
@@ -194,7 +194,7 @@ pub fn certify_samples<D: Network<Elem = f32>>(
     each_sample(model, images, count, |layer, y| layer.certify_samples(y, threads))
 }
 
-fn each_sample<D: Network<Elem = f32>>(
+fn each_sample<D: Backend<Elem = f32>>(
     model: &mut Classifier<D>,
     images: &Images,
     count: usize,
@@ -212,7 +212,7 @@ fn each_sample<D: Network<Elem = f32>>(
     Ok(certificates)
 }
 
-fn curves<D: Network<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Vec<Vec<f64>>> {
+fn curves<D: Backend<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Vec<Vec<f64>>> {
     let indices: Vec<usize> = (0..CURVES.min(images.len())).collect();
     let y = model.injected(&standardised(images, &indices))?;
     match model.equilibrium() {
@@ -222,7 +222,7 @@ fn curves<D: Network<Elem = f32>>(model: &mut Classifier<D>, images: &Images) ->
 }
 
 /// Wrong answers first, they are what people want to see; then the first right ones.
-fn examples<D: Network<Elem = f32>>(
+fn examples<D: Backend<Elem = f32>>(
     model: &mut Classifier<D>,
     note: &ModelNote,
     images: &Images,

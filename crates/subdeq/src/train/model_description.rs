@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 use subdeq_engine::network::NORM_EPSILON;
-use subdeq_engine::{Network, Operator};
+use subdeq_engine::{Backend, Operator};
 use subdeq_map::Padding;
 
 use super::DataConfig;
 use super::model_file::{EQUATION, ModelNote, weight_shapes};
 use super::stored_arrays::Texts;
-use crate::model::{Classifier, Core};
+use crate::model::{Classifier, CoreSpec};
 use crate::{OdeActivation, Result};
 
 /// How images become the numbers of a dense layer, and pooled images those of the last.
@@ -18,7 +18,7 @@ const FLATTENED: &str = "channel x row x column";
 ///
 /// # Errors
 /// Parameters that are not finite.
-pub(super) fn description<D: Network>(model: &mut Classifier<D>, note: &ModelNote) -> Result<Texts> {
+pub(super) fn description<D: Backend>(model: &mut Classifier<D>, note: &ModelNote) -> Result<Texts> {
     let DataConfig { white, mean, deviation, class_names, .. } = &note.config.data;
     let classes = match class_names.len() {
         0 => (0..model.spec().classes).map(|class| class.to_string()).collect(),
@@ -43,20 +43,24 @@ pub(super) fn description<D: Network>(model: &mut Classifier<D>, note: &ModelNot
 }
 
 /// What is between injection and batch norm.
-fn equation<D: Network>(model: &mut Classifier<D>) -> Result<String> {
+fn equation<D: Backend>(model: &mut Classifier<D>) -> Result<String> {
     if let Some(layer) = model.equilibrium() {
         return Ok(layer.equation()?.to_string());
     }
     let text = match &model.spec().core {
-        Core::NeuralOde { activation: OdeActivation::Relu, .. } => "dz/dt = relu(W z), z(0) = y, output z(1)",
-        Core::NeuralOde { activation: OdeActivation::Tanh, .. } => "dz/dt = tanh(W z), z(0) = y, output z(1)",
+        CoreSpec::NeuralOde { activation: OdeActivation::Relu, .. } => {
+            "dz/dt = relu(W z), z(0) = y, output z(1)"
+        }
+        CoreSpec::NeuralOde { activation: OdeActivation::Tanh, .. } => {
+            "dz/dt = tanh(W z), z(0) = y, output z(1)"
+        }
         _ => "z = tanh(W y + b)",
     };
     Ok(text.to_owned())
 }
 
 /// The layers in the order of the forward pass, each with the names of its arrays.
-fn layers<D: Network>(model: &mut Classifier<D>) -> Result<Vec<Value>> {
+fn layers<D: Backend>(model: &mut Classifier<D>) -> Result<Vec<Value>> {
     let (pool, rectified, normed) =
         (model.spec().pool, model.rectifies_injection(), model.spec().injection_norm);
     let images = |padding: Padding| pool.map(|_| padding);
@@ -92,12 +96,12 @@ fn batch_norm(name: &str) -> Value {
 }
 
 /// The layer between injection and batch norm.
-fn core<D: Network>(model: &mut Classifier<D>) -> Result<Value> {
+fn core<D: Backend>(model: &mut Classifier<D>) -> Result<Value> {
     let equation = equation(model)?;
     let images = model.spec().pool.is_some();
     let Some(layer) = model.equilibrium() else {
         let kind = match model.spec().core {
-            Core::NeuralOde { .. } => "neural-ode",
+            CoreSpec::NeuralOde { .. } => "neural-ode",
             _ => "explicit",
         };
         return Ok(json!({

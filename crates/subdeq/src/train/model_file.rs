@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
-use subdeq_engine::{Map, Network, Operator};
+use subdeq_engine::{Backend, Operator, ShapedMap};
 
 use super::checkpoint::{NOTE, note_in, note_text, with_shapes};
 use super::model_description::description;
@@ -49,7 +49,7 @@ pub(crate) fn understood<'de, D: Deserializer<'de>, C: DeserializeOwned>(
 /// # Errors
 /// Parameters that are not finite.
 #[allow(clippy::type_complexity)] // name, shape and numbers
-pub fn effective_weights<D: Network>(
+pub fn effective_weights<D: Backend>(
     layer: &mut Equilibrium<D>,
 ) -> Result<Vec<(String, Vec<usize>, Vec<D::Elem>)>> {
     let shapes = weight_shapes(layer.map());
@@ -58,7 +58,7 @@ pub fn effective_weights<D: Network>(
 }
 
 /// Names and shapes of [`effective_weights`].
-pub(super) fn weight_shapes(map: &Map) -> ArrayShapes {
+pub(super) fn weight_shapes(map: &ShapedMap) -> ArrayShapes {
     let units = map.operator().units();
     let full = match map.operator() {
         Operator::Dense { n } => vec![n, n],
@@ -77,7 +77,7 @@ pub(super) fn weight_shapes(map: &Map) -> ArrayShapes {
 ///
 /// # Errors
 /// A device that cannot be read; a disk that is full or a folder that cannot be written.
-pub fn save_model<D: Network<Elem = f32>>(
+pub fn save_model<D: Backend<Elem = f32>>(
     path: &Path,
     model: &mut Classifier<D>,
     note: &ModelNote,
@@ -111,7 +111,7 @@ pub fn is_model_file(path: &Path) -> bool {
 ///
 /// # Errors
 /// No such file (a run has one from its first epoch on), or one that is damaged.
-pub fn load_model<D: Network<Elem = f32>>(
+pub fn load_model<D: Backend<Elem = f32>>(
     device: &Arc<D>,
     path: &Path,
 ) -> Result<(Classifier<D>, ModelNote)> {
@@ -162,7 +162,7 @@ fn shaped(
 }
 
 /// Refuses weights that are not those of the free parameters, which are what counts: somebody else may read the weights.
-fn check_weights<D: Network<Elem = f32>>(model: &mut Classifier<D>, found: Vec<StoredArray>) -> Result<()> {
+fn check_weights<D: Backend<Elem = f32>>(model: &mut Classifier<D>, found: Vec<StoredArray>) -> Result<()> {
     // Older programs wrote none.
     if found.is_empty() {
         return Ok(());
@@ -189,7 +189,7 @@ fn check_weights<D: Network<Elem = f32>>(model: &mut Classifier<D>, found: Vec<S
 }
 
 /// A model with these parameters.
-pub(super) fn build<D: Network<Elem = f32>>(
+pub(super) fn build<D: Backend<Elem = f32>>(
     device: &Arc<D>,
     config: &TrainConfig,
     tensors: &[(String, Vec<f32>)],

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subdeq_engine::Network;
+use subdeq_engine::Backend;
 
 use super::evaluator::{EvaluationOptions, evaluate_in_full};
 use super::model_file::{ModelNote, build, save_model};
@@ -42,7 +42,7 @@ impl Default for RunOptions {
 ///
 /// # Errors
 /// A training that diverges, data that do not fit, a folder that cannot be written or that another process trains in.
-pub fn train_run<D: Network<Elem = f32>>(
+pub fn train_run<D: Backend<Elem = f32>>(
     device: &Arc<D>,
     folder: &RunFolder,
     config: &TrainConfig,

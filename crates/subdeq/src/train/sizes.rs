@@ -2,8 +2,8 @@
 
 use subdeq_engine::cpu::installed_memory;
 
-use crate::map::Architecture;
-use crate::model::{ClassifierSpec, Core};
+use crate::map::ParametrisedMap;
+use crate::model::{ClassifierSpec, CoreSpec};
 use crate::{Adjoint, Error, Layout, Parametrisation, Result, Solver, Stopping};
 
 /// Bytes of a number.
@@ -100,8 +100,8 @@ pub fn check_model(spec: &ClassifierSpec, batch: usize) -> Result<()> {
     fits_memory(memory(spec, batch as u64), &what)
 }
 
-fn check_core(core: &Core) -> Result<()> {
-    let Core::Equilibrium { solver, stopping, adjoint, .. } = core else { return Ok(()) };
+fn check_core(core: &CoreSpec) -> Result<()> {
+    let CoreSpec::Equilibrium { solver, stopping, adjoint, .. } = core else { return Ok(()) };
     solver.map_or(Ok(()), check_solver)?;
     check_stopping(*stopping)?;
     match adjoint {
@@ -184,7 +184,7 @@ fn memory(spec: &ClassifierSpec, batch: u64) -> Option<u64> {
         // Before and after it, for the way back.
         states += 2;
     }
-    if let Core::Equilibrium { solver, adjoint, .. } = &spec.core {
+    if let CoreSpec::Equilibrium { solver, adjoint, .. } = &spec.core {
         kept = solver.and_then(history).unwrap_or(0) as u64;
         if let Some(Adjoint::Unrolled { steps }) = adjoint {
             states = states.checked_add(*steps as u64)?;
@@ -233,14 +233,14 @@ fn parameters(spec: &ClassifierSpec) -> Option<ArraySizes> {
     let hidden = spec.hidden as u64;
     let mut arrays = ArraySizes::new();
     match &spec.core {
-        Core::Equilibrium { architecture, .. } => {
+        CoreSpec::Equilibrium { architecture, .. } => {
             arrays.extend(free(architecture, square, product(&[spec.hidden, spec.hidden])?));
         }
-        Core::ExplicitTanh => {
+        CoreSpec::ExplicitTanh => {
             arrays.push(("core.weight".to_owned(), square));
             arrays.push(("core.bias".to_owned(), hidden));
         }
-        Core::NeuralOde { .. } => arrays.push(("core.weight".to_owned(), square)),
+        CoreSpec::NeuralOde { .. } => arrays.push(("core.weight".to_owned(), square)),
     }
     let inputs = match spec.pool {
         None => product(&[spec.height, spec.width, spec.channels])?,
@@ -262,11 +262,11 @@ fn parameters(spec: &ClassifierSpec) -> Option<ArraySizes> {
 /// Injections that the core's equation takes.
 fn injections(spec: &ClassifierSpec) -> usize {
     match &spec.core {
-        Core::Equilibrium { architecture, .. } => {
+        CoreSpec::Equilibrium { architecture, .. } => {
             let layout = if spec.pool.is_some() { Layout::Conv } else { Layout::Dense };
             architecture.equation(layout).form().injection_count()
         }
-        Core::ExplicitTanh | Core::NeuralOde { .. } => 1,
+        CoreSpec::ExplicitTanh | CoreSpec::NeuralOde { .. } => 1,
     }
 }
 
@@ -282,7 +282,7 @@ fn of_norm(spec: &ClassifierSpec, norm: &str, arrays: [&str; 2]) -> [(String, u6
 }
 
 /// The free parameters of a layer.
-fn free(architecture: &Architecture, square: u64, pairs: u64) -> ArraySizes {
+fn free(architecture: &ParametrisedMap, square: u64, pairs: u64) -> ArraySizes {
     let of_core = |arrays: &[(&str, u64)]| {
         arrays.iter().map(|&(name, len)| (format!("core.{name}"), len)).collect::<ArraySizes>()
     };
@@ -311,7 +311,7 @@ mod tests {
             pool: (layout == Layout::Conv).then_some(2),
             injection_norm: false,
             classes: 6,
-            core: Core::named(name, layout).unwrap(),
+            core: CoreSpec::named(name, layout).unwrap(),
             init: Init::Release,
         }
     }
@@ -321,7 +321,7 @@ mod tests {
         let device = Arc::new(Cpu::<f32>::new(1).unwrap());
         for layout in [Layout::Dense, Layout::Conv] {
             let normed = |name| ClassifierSpec { injection_norm: true, ..spec(name, layout) };
-            for spec in Core::names().into_iter().flat_map(|name| [spec(name, layout), normed(name)]) {
+            for spec in CoreSpec::names().into_iter().flat_map(|name| [spec(name, layout), normed(name)]) {
                 let name = spec.core.name();
                 let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(1);
                 let model = Classifier::new(device.clone(), spec.clone(), &mut rng).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::{Images, MIRRORED, Network, Picks, Summary};
+use subdeq_engine::{Backend, Images, MIRRORED, Picks, Summary};
 
 use super::{
     Checkpoint, ModelNote, RunFolder, RunOptions, TensorFile, TrainConfig, check_arrays, model_arrays,
@@ -133,20 +133,20 @@ pub struct Progress<'a> {
 pub type Watch<'a> = &'a mut dyn FnMut(Progress<'_>) -> ControlFlow<()>;
 
 /// The state of every training image, on the device.
-struct WarmStates<D: Network> {
+struct WarmStates<D: Backend> {
     array: D::Array,
     len: usize,
 }
 
 /// The images of a training, on the device.
-struct OnDevice<D: Network> {
+struct OnDevice<D: Backend> {
     train: D::Images,
     /// With their number, if there are any.
     validation: Option<(D::Images, usize)>,
 }
 
 /// A training run in progress.
-pub struct Trainer<D: Network<Elem = f32>> {
+pub struct Trainer<D: Backend<Elem = f32>> {
     config: TrainConfig,
     folder: RunFolder,
     model: Classifier<D>,
@@ -157,7 +157,7 @@ pub struct Trainer<D: Network<Elem = f32>> {
     checkpoint_every: Duration,
 }
 
-impl<D: Network<Elem = f32>> Trainer<D> {
+impl<D: Backend<Elem = f32>> Trainer<D> {
     /// A trainer at the folder's checkpoint, or at the beginning if there is none.
     ///
     /// # Errors
@@ -477,7 +477,7 @@ pub(super) fn selected(state: Vec<(String, Vec<f32>)>) -> Vec<(String, Vec<f32>)
 ///
 /// # Errors
 /// An array that is missing or has another length, by name.
-pub fn restore<D: Network<Elem = f32>>(
+pub fn restore<D: Backend<Elem = f32>>(
     model: &mut Classifier<D>,
     tensors: &[(String, Vec<f32>)],
 ) -> Result<()> {
@@ -494,13 +494,13 @@ pub fn restore<D: Network<Elem = f32>>(
 ///
 /// # Errors
 /// Images that do not fit the model.
-pub fn evaluate<D: Network<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Running> {
+pub fn evaluate<D: Backend<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Running> {
     let set = model.device().images(images, model.spec().classes)?;
     evaluate_set(model, &set, images.len())
 }
 
 /// The same for images that are on the device.
-fn evaluate_set<D: Network<Elem = f32>>(
+fn evaluate_set<D: Backend<Elem = f32>>(
     model: &mut Classifier<D>,
     images: &D::Images,
     count: usize,

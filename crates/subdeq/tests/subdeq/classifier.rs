@@ -1,11 +1,11 @@
 //! The classifier: its gradients as a whole, learning, and the state that a checkpoint needs.
 
 use crate::common::{cpu, random, rng};
-use subdeq::map::Architecture;
-use subdeq::model::{Classifier, ClassifierSpec, Core};
+use subdeq::map::ParametrisedMap;
+use subdeq::model::{Classifier, ClassifierSpec, CoreSpec};
 use subdeq::{Adam, Cpu, Init, Layout, OdeActivation, Stopping};
 
-fn spec(layout: Layout, core: Core) -> ClassifierSpec {
+fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
     let pool = (layout == Layout::Conv).then_some(2);
     ClassifierSpec {
         height: 4,
@@ -20,15 +20,15 @@ fn spec(layout: Layout, core: Core) -> ClassifierSpec {
     }
 }
 
-fn equilibrium(name: &str, layout: Layout, tolerance: f64) -> Core {
+fn equilibrium(name: &str, layout: Layout, tolerance: f64) -> CoreSpec {
     let adjoint_stopping = Stopping::absolute(tolerance).max_iterations(20_000);
-    let architecture = Architecture::named(name, layout).unwrap();
+    let architecture = ParametrisedMap::named(name, layout).unwrap();
     let solver = if architecture.is_monotone() {
         subdeq::PeacemanRachford::default().into()
     } else {
         subdeq::Solver::Picard
     };
-    Core::Equilibrium {
+    CoreSpec::Equilibrium {
         architecture,
         solver: Some(solver),
         stopping: Stopping::absolute(tolerance).max_iterations(20_000),
@@ -36,11 +36,15 @@ fn equilibrium(name: &str, layout: Layout, tolerance: f64) -> Core {
     }
 }
 
-fn cores(layout: Layout, tolerance: f64) -> Vec<Core> {
+fn cores(layout: Layout, tolerance: f64) -> Vec<CoreSpec> {
     let odes = [OdeActivation::Relu, OdeActivation::Tanh];
-    let odes = odes.map(|activation| Core::NeuralOde { activation, tolerance: tolerance.max(1e-11) });
-    let names = Architecture::NAMES.iter();
-    names.map(|name| equilibrium(name, layout, tolerance)).chain([Core::ExplicitTanh]).chain(odes).collect()
+    let odes = odes.map(|activation| CoreSpec::NeuralOde { activation, tolerance: tolerance.max(1e-11) });
+    let names = ParametrisedMap::NAMES.iter();
+    names
+        .map(|name| equilibrium(name, layout, tolerance))
+        .chain([CoreSpec::ExplicitTanh])
+        .chain(odes)
+        .collect()
 }
 
 /// The loss, when one array alone is moved along a direction that knows nothing of its gradient: each array's gradient is
@@ -136,7 +140,8 @@ fn every_model_learns_and_its_state_can_be_put_back() {
 fn any_optimiser_can_be_used() {
     for layout in [Layout::Dense, Layout::Conv] {
         // The integration of a kink takes other steps after any rounding.
-        let smooth = |core: &Core| !matches!(core, Core::NeuralOde { activation: OdeActivation::Relu, .. });
+        let smooth =
+            |core: &CoreSpec| !matches!(core, CoreSpec::NeuralOde { activation: OdeActivation::Relu, .. });
         for core in cores(layout, 1e-10).into_iter().filter(smooth) {
             let what = format!("{layout:?} {core:?}");
             let new = || Classifier::<Cpu<f64>>::new(cpu(), spec(layout, core.clone()), &mut rng(1)).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use subdeq::map::{Architecture, Divisive, Excitatory, Monotone, RowSigned, SplitSign, SubDeq};
+use subdeq::map::{Divisive, Excitatory, Monotone, ParametrisedMap, RowSigned, SplitSign, SubDeq};
 use subdeq::{Activation, Cpu, Equilibrium, EquilibriumBuilder, Error, Layout, PNorm, Real};
 
 pub fn rng(seed: u64) -> ChaCha8Rng {
@@ -13,9 +13,9 @@ pub fn rng(seed: u64) -> ChaCha8Rng {
 }
 
 /// Every map by name, and the variants that names do not reach.
-pub fn maps(layout: Layout) -> Vec<Architecture> {
-    let named = Architecture::NAMES.iter().map(|name| Architecture::named(name, layout).unwrap());
-    let mut maps: Vec<Architecture> = named.collect();
+pub fn maps(layout: Layout) -> Vec<ParametrisedMap> {
+    let named = ParametrisedMap::NAMES.iter().map(|name| ParametrisedMap::named(name, layout).unwrap());
+    let mut maps: Vec<ParametrisedMap> = named.collect();
     let softplus = Activation::Softplus { beta: 1.0 };
     let leaky = Activation::LeakyRelu { slope: 0.1 };
     maps.extend([
@@ -40,7 +40,7 @@ pub fn maps(layout: Layout) -> Vec<Architecture> {
     maps
 }
 
-pub fn built(map: impl TryInto<Architecture, Error = Error>) -> Architecture {
+pub fn built(map: impl TryInto<ParametrisedMap, Error = Error>) -> ParametrisedMap {
     map.try_into().unwrap()
 }
 
@@ -63,6 +63,6 @@ pub fn random(len: usize, seed: u64) -> Vec<f64> {
     (0..len).map(|_| rng.random_range(-1.0..1.0)).collect()
 }
 
-pub fn describe(map: &Architecture, layout: Layout) -> String {
+pub fn describe(map: &ParametrisedMap, layout: Layout) -> String {
     format!("{layout:?} {} {} {:?}", map.name(), map.equation(layout), map.parametrisation())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rand::SeedableRng;
 use serde_json::{Value, json};
-use subdeq::map::Architecture;
+use subdeq::map::ParametrisedMap;
 use subdeq::model::Classifier;
 use subdeq::train::{TensorFile, TrainConfig, load_model};
 use subdeq::{Cpu, Scope, Verdict};
@@ -61,12 +61,12 @@ fn a_config_of_another_equation_is_refused() {
         tie = 0.0
         parametrisation = { name = "split" }
     "#;
-    let error = toml::from_str::<Architecture>(text).unwrap_err().to_string();
+    let error = toml::from_str::<ParametrisedMap>(text).unwrap_err().to_string();
     assert!(error.contains("power = 0.5") && error.contains("write power = 1.0"), "{error}");
     let mended = text.replace("base = 1.2", "base = 0.0").replace("power = 0.5", "power = 1.0");
     let mended = mended.replace("shift = 0.0", "shift = 1.2");
-    let architecture: Architecture = toml::from_str(&mended).unwrap();
-    assert_eq!(architecture, Architecture::named("split-sign", subdeq::Layout::Dense).unwrap());
+    let architecture: ParametrisedMap = toml::from_str(&mended).unwrap();
+    assert_eq!(architecture, ParametrisedMap::named("split-sign", subdeq::Layout::Dense).unwrap());
 }
 
 /// A model that an older program certified, in that program's words, is certified again when it is read.

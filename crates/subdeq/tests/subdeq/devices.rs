@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use subdeq::map::Architecture;
-use subdeq::model::{Batch, Classifier, ClassifierSpec, Core, Noise};
+use subdeq::map::ParametrisedMap;
+use subdeq::model::{Batch, Classifier, ClassifierSpec, CoreSpec, Noise};
 use subdeq::subdeq_engine::{Checking, Crop, DataSets, Dropout, Images, Picks, Traffic};
 use subdeq::train::{
     Cosine, DataConfig, EvaluationOptions, Parts, Recipe, RunFolder, RunOptions, TensorFile, TrainConfig,
     train_run,
 };
-use subdeq::{Adam, Cpu, Device, Init, Layout, Network, OdeActivation, Stopping};
+use subdeq::{Adam, Backend, Cpu, Device, Init, Layout, OdeActivation, Stopping};
 
 type Watched = Checking<Cpu<f32>>;
 
@@ -20,18 +20,19 @@ fn watched() -> Arc<Watched> {
     Arc::new(Checking::new(Cpu::new(1).unwrap()))
 }
 
-fn cores(layout: Layout) -> Vec<Core> {
-    let equilibrium = |name: &&str| Core::Equilibrium {
-        architecture: Architecture::named(name, layout).unwrap(),
+fn cores(layout: Layout) -> Vec<CoreSpec> {
+    let equilibrium = |name: &&str| CoreSpec::Equilibrium {
+        architecture: ParametrisedMap::named(name, layout).unwrap(),
         solver: None,
         stopping: Stopping::relative(1e-3).max_iterations(60),
         adjoint: None,
     };
-    let others = [Core::ExplicitTanh, Core::NeuralOde { activation: OdeActivation::Tanh, tolerance: 1e-3 }];
-    Architecture::NAMES.iter().map(equilibrium).chain(others).collect()
+    let others =
+        [CoreSpec::ExplicitTanh, CoreSpec::NeuralOde { activation: OdeActivation::Tanh, tolerance: 1e-3 }];
+    ParametrisedMap::NAMES.iter().map(equilibrium).chain(others).collect()
 }
 
-fn spec(layout: Layout, core: Core) -> ClassifierSpec {
+fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
     let pool = (layout == Layout::Conv).then_some(2);
     let init = Init::Release;
     ClassifierSpec {
@@ -76,7 +77,7 @@ fn nothing_travels_inside_a_step() {
         for core in cores(layout) {
             let what = format!("{layout:?} {}", core.name());
             let device = watched();
-            let warm = matches!(core, Core::Equilibrium { .. });
+            let warm = matches!(core, CoreSpec::Equilibrium { .. });
             let mut rng = ChaCha8Rng::seed_from_u64(1);
             let spec = ClassifierSpec { injection_norm: true, ..spec(layout, core) };
             let mut model = Classifier::new(device.clone(), spec, &mut rng).unwrap();
@@ -111,9 +112,9 @@ fn nothing_travels_inside_a_step() {
 }
 
 pub fn config(layout: Layout, name: &str, warm_start: bool) -> TrainConfig {
-    let architecture = Architecture::named(name, layout).unwrap();
+    let architecture = ParametrisedMap::named(name, layout).unwrap();
     let stopping = Stopping::relative(1e-3).max_iterations(60);
-    let core = Core::Equilibrium { architecture, solver: None, stopping, adjoint: None };
+    let core = CoreSpec::Equilibrium { architecture, solver: None, stopping, adjoint: None };
     TrainConfig {
         epochs: 2,
         batch: 8,
@@ -155,7 +156,7 @@ pub fn parts() -> Parts {
 }
 
 /// Trains in a folder (on, if it was begun there) and gives the selected arrays.
-fn trained<D: Network<Elem = f32>>(
+fn trained<D: Backend<Elem = f32>>(
     device: &Arc<D>,
     folder: &std::path::Path,
     config: &TrainConfig,

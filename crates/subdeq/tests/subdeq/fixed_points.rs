@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::common::{builder, cpu, describe, injections, maps, random, rng};
-use subdeq::map::Architecture;
+use subdeq::map::ParametrisedMap;
 use subdeq::{
     Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver, Stopping,
 };
 
 /// `z <- (1 - a) z + a F(z)` until nothing moves: slow, and independent of the solvers under test.
-fn reference(map: &Architecture, layout: Layout, y: &[f64], weights: &[Vec<f32>]) -> Vec<f64> {
+fn reference(map: &ParametrisedMap, layout: Layout, y: &[f64], weights: &[Vec<f32>]) -> Vec<f64> {
     let mut layer: Equilibrium<Cpu<f64>> =
         builder(layout).map(map.clone()).build_on(cpu::<f64>(), &mut rng(7)).unwrap();
     for (k, weight) in weights.iter().enumerate() {
@@ -154,7 +154,8 @@ fn batches_may_shrink_and_grow() {
         (true, PeacemanRachford::default().into()),
     ] {
         let builder = if conv { Equilibrium::conv(2, 5, 5) } else { Equilibrium::dense(6) };
-        let map = Architecture::named("monotone", if conv { Layout::Conv } else { Layout::Dense }).unwrap();
+        let map =
+            ParametrisedMap::named("monotone", if conv { Layout::Conv } else { Layout::Dense }).unwrap();
         let device = Arc::new(Cpu::<f64>::new(1).unwrap());
         let mut layer = builder.map(map).solver(solver).build_on(device, &mut rng(5)).unwrap();
         let len = layer.map().injection_len();

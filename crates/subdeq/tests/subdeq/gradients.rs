@@ -2,7 +2,7 @@
 //! differences in `f64`.
 
 use crate::common::{builder, cpu, describe, injections, maps, random, rng};
-use subdeq::map::Architecture;
+use subdeq::map::ParametrisedMap;
 use subdeq::{
     Adjoint, Anderson, Broyden, Cpu, Equilibrium, ForwardBackward, Layout, PeacemanRachford, Picard, Solver,
     Stopping,
@@ -14,7 +14,7 @@ type Layer = Equilibrium<Cpu<f64>>;
 
 const H: f64 = 1e-5;
 
-fn layer(map: &Architecture, layout: Layout, adjoint: Adjoint) -> Layer {
+fn layer(map: &ParametrisedMap, layout: Layout, adjoint: Adjoint) -> Layer {
     let solver: Solver = if map.is_monotone() { PeacemanRachford::default().into() } else { Picard.into() };
     let stopping = Stopping::absolute(1e-13).max_iterations(20_000);
     builder(layout)
@@ -76,7 +76,7 @@ fn check(
     }
 }
 
-fn matrix(layout: Layout, run: impl Fn(&Architecture, &[f64], &[f64], &str)) {
+fn matrix(layout: Layout, run: impl Fn(&ParametrisedMap, &[f64], &[f64], &str)) {
     for map in maps(layout) {
         let operator = *builder(layout).map(map.clone()).build_on(cpu::<f64>(), &mut rng(7)).unwrap().map();
         let y = injections(operator.injection_len(), 3);

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::common::{cpu, random, rng};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
-use subdeq::map::Architecture;
-use subdeq::model::{Classifier, ClassifierSpec, Core};
+use subdeq::map::ParametrisedMap;
+use subdeq::model::{Classifier, ClassifierSpec, CoreSpec};
 use subdeq::train::{
     ArrayShapes, Cosine, DataConfig, ModelNote, Recipe, TensorFile, TrainConfig, array_shapes,
     effective_weights, is_model_file, load_model, model_arrays, save_model,
@@ -28,7 +28,7 @@ fn normed(name: &str, layout: Layout, injection_norm: bool) -> (Model, ModelNote
         pool: (layout == Layout::Conv).then_some(2),
         injection_norm,
         classes: 2,
-        core: Core::named(name, layout).unwrap(),
+        core: CoreSpec::named(name, layout).unwrap(),
         init: Init::Release,
     };
     let data = DataConfig {
@@ -76,7 +76,7 @@ fn files_say_what_they_hold() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     for layout in [Layout::Dense, Layout::Conv] {
-        for name in Core::names() {
+        for name in CoreSpec::names() {
             let (mut model, note) = saved(name, layout, &path);
             let bytes = std::fs::read(&path).unwrap();
             let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -184,7 +184,7 @@ fn images_are_channels_first_for_every_model() {
         let spec = model.spec().clone();
         assert_eq!(
             model.equilibrium().unwrap().architecture(),
-            &Architecture::named("split-sign", layout).unwrap()
+            &ParametrisedMap::named("split-sign", layout).unwrap()
         );
         // Injections see channel 1 alone, dense ones at pixel (2, 3).
         let mut parameters = model.named_parameters().unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::common::{builder, built, cpu, describe, injections, maps, random, rng};
 use rand::Rng;
-use subdeq::map::{Architecture, MonDeq, Monotone, PowerRatio, Rational, SplitSign, SubDeq};
+use subdeq::map::{MonDeq, Monotone, ParametrisedMap, PowerRatio, Rational, SplitSign, SubDeq};
 use subdeq::subdeq_engine::{Equilibria, Parametrise};
 use subdeq::{
     Activation, Adjoint, Anderson, BoundMetric, Cpu, Device, Equilibrium, Error, Init, Layout, Outcome,
@@ -48,11 +48,11 @@ fn certified_stopping_without_a_certificate_is_an_error_that_says_so() {
 }
 
 /// The sound maps, by their certificate at any weights.
-fn sound(layout: Layout) -> Vec<Architecture> {
-    let mut sound: Vec<Architecture> =
+fn sound(layout: Layout) -> Vec<ParametrisedMap> {
+    let mut sound: Vec<ParametrisedMap> =
         ["excitatory", "row-signed", "split-sign", "divisive", "rational", "power-ratio", "gains"]
             .iter()
-            .map(|name| Architecture::named(name, layout).unwrap())
+            .map(|name| ParametrisedMap::named(name, layout).unwrap())
             .collect();
     sound.push(built(Monotone::new(Activation::Relu).shifted(0.2)));
     sound.push(built(Monotone::new(Activation::Tanh).shifted(0.5).outer(0.0)));
@@ -204,7 +204,7 @@ fn certified_stopping_delivers_the_distance() {
 /// A wrong 5x5 operator, here or in the theory, would show as a bound that is not met.
 #[test]
 fn products_of_kernels_are_proven_on_images() {
-    let maps: [Architecture; 3] = [
+    let maps: [ParametrisedMap; 3] = [
         built(MonDeq::Relu),
         built(MonDeq::Tanh),
         built(Monotone::new(Activation::Softsign).product(0.5).outer(0.2)),
@@ -409,7 +409,7 @@ fn bad_values_are_refused_with_a_reason() {
     assert_eq!(layer.weights().unwrap(), weights);
     assert!(layer.set_parameter(0, &[0.0; 3]).is_err());
     assert!(layer.set_parameter(1, &[0.0; 16]).is_err());
-    let unknown = Architecture::named("subdeq-sine", Layout::Dense).unwrap_err().to_string();
+    let unknown = ParametrisedMap::named("subdeq-sine", Layout::Dense).unwrap_err().to_string();
     assert!(unknown.contains("there is no map `subdeq-sine`; known are subdeq-tanh"));
     assert!(SplitSign::new(Activation::Tanh, 1.3) == SplitSign::new(Activation::Tanh, 1.3));
 }

@@ -1,8 +1,8 @@
 //! Certified radii are attacked: within a radius no image may be given another class.
 
 use crate::common::{cpu, random, rng};
-use subdeq::map::Architecture;
-use subdeq::model::{Classifier, ClassifierSpec, Core};
+use subdeq::map::ParametrisedMap;
+use subdeq::model::{Classifier, ClassifierSpec, CoreSpec};
 use subdeq::{Adam, Adjoint, Cpu, Init, Layout, PeacemanRachford, Solver, Stopping};
 
 const SIDE: usize = 6;
@@ -23,7 +23,7 @@ fn images() -> (Vec<f64>, Vec<u32>) {
 }
 
 fn trained(name: &str, layout: Layout, injection_norm: bool) -> Model {
-    let architecture = Architecture::named(name, layout).unwrap();
+    let architecture = ParametrisedMap::named(name, layout).unwrap();
     let solver = if architecture.is_monotone() { PeacemanRachford::default().into() } else { Solver::Picard };
     let stopping = Stopping::absolute(1e-10).max_iterations(20_000);
     let spec = ClassifierSpec {
@@ -34,7 +34,7 @@ fn trained(name: &str, layout: Layout, injection_norm: bool) -> Model {
         pool: (layout == Layout::Conv).then_some(2),
         injection_norm,
         classes: CLASSES,
-        core: Core::Equilibrium {
+        core: CoreSpec::Equilibrium {
             architecture,
             solver: Some(solver),
             stopping,

@@ -31,7 +31,7 @@ fn spec(layout: Layout, name: &str) -> ClassifierSpec {
 #[test]
 fn gradients_go_through_dropout_and_smoothing() {
     for (layout, name) in [(Layout::Dense, "explicit-tanh"), (Layout::Conv, "explicit-tanh")] {
-        let core = subdeq::model::Core::named(name, layout).unwrap();
+        let core = subdeq::model::CoreSpec::named(name, layout).unwrap();
         let spec = ClassifierSpec { core, ..spec(layout, "split-sign") };
         let device = cpu::<f64>();
         let mut model = Classifier::<Cpu<f64>>::new(device.clone(), spec, &mut rng(1)).unwrap();

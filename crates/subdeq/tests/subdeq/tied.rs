@@ -2,14 +2,14 @@
 //! of the very `A` and `b`.
 
 use crate::common::{built, cpu, injections, random, rng};
-use subdeq::map::{Architecture, Monotone};
+use subdeq::map::{Monotone, ParametrisedMap};
 use subdeq::subdeq_map::Operator;
 use subdeq::subdeq_theory::certificate::{Evidence, Theorem, Verdict};
 use subdeq::{Activation, Cpu, Device, Equilibrium, Form, Layout, Stopping};
 
 type Layer = Equilibrium<Cpu<f64>>;
 
-fn tied(margin: f64) -> Architecture {
+fn tied(margin: f64) -> ParametrisedMap {
     built(Monotone::new(Activation::Relu).tied(margin))
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use subdeq::map::Architecture;
-use subdeq::model::{Classifier, ClassifierSpec, Core};
+use subdeq::map::ParametrisedMap;
+use subdeq::model::{Classifier, ClassifierSpec, CoreSpec};
 use subdeq::{
-    Adam, Adjoint, Anderson, Broyden, Cpu, Equilibrium, EquilibriumBuilder, ForwardBackward, Init, Layout,
-    Network, PeacemanRachford, Picard, Real, Solver, Stopping,
+    Adam, Adjoint, Anderson, Backend, Broyden, Cpu, Equilibrium, EquilibriumBuilder, ForwardBackward, Init,
+    Layout, PeacemanRachford, Picard, Real, Solver, Stopping,
 };
 
 /// Errors, relative to the 2-norm of what is right, that a device may make.
@@ -91,7 +91,7 @@ impl Shape {
 }
 
 /// The solvers that a map allows, by name, the one to rely on first.
-fn solvers(architecture: &Architecture) -> Vec<(&'static str, Solver)> {
+fn solvers(architecture: &ParametrisedMap) -> Vec<(&'static str, Solver)> {
     if architecture.is_monotone() {
         vec![
             ("peaceman-rachford", PeacemanRachford::default().into()),
@@ -107,14 +107,14 @@ fn solvers(architecture: &Architecture) -> Vec<(&'static str, Solver)> {
 }
 
 /// Checks everything, one line at a time.
-pub fn check<D: Network<Elem = f32>>(device: &Arc<D>, cpu: &Arc<Cpu<f64>>, mut tell: impl FnMut(Line)) {
+pub fn check<D: Backend<Elem = f32>>(device: &Arc<D>, cpu: &Arc<Cpu<f64>>, mut tell: impl FnMut(Line)) {
     for shape in SHAPES {
-        for name in Architecture::NAMES {
+        for name in ParametrisedMap::NAMES {
             map(device, cpu, shape, name, &mut tell);
         }
     }
     for layout in [Layout::Dense, Layout::Conv] {
-        for name in Core::names() {
+        for name in CoreSpec::names() {
             let what = format!("training {name}, {}", if layout == Layout::Dense { "dense" } else { "conv" });
             let errors = training(device, cpu, layout, name).map_err(|why| why.to_string());
             tell(Line { what, solver: "", errors });
@@ -123,7 +123,7 @@ pub fn check<D: Network<Elem = f32>>(device: &Arc<D>, cpu: &Arc<Cpu<f64>>, mut t
 }
 
 /// Fixed points and gradients of a map.
-fn map<D: Network<Elem = f32>>(
+fn map<D: Backend<Elem = f32>>(
     device: &Arc<D>,
     cpu: &Arc<Cpu<f64>>,
     shape: Shape,
@@ -136,7 +136,7 @@ fn map<D: Network<Elem = f32>>(
         solver,
         errors: errors.map_err(|why| why.to_string()),
     };
-    let found = Architecture::named(name, shape.layout()).and_then(|architecture| {
+    let found = ParametrisedMap::named(name, shape.layout()).and_then(|architecture| {
         let (problem, solvers) = (Problem::new(device, shape, &architecture)?, solvers(&architecture));
         Ok((problem.answers(cpu, solvers[0].1, REFERENCE)?, problem, solvers))
     });
@@ -163,10 +163,10 @@ struct Problem {
 }
 
 impl Problem {
-    fn new<D: Network<Elem = f32>>(
+    fn new<D: Backend<Elem = f32>>(
         device: &Arc<D>,
         shape: Shape,
-        architecture: &Architecture,
+        architecture: &ParametrisedMap,
     ) -> subdeq::Result<Self> {
         let mut rng = ChaCha8Rng::seed_from_u64(SEED);
         let builder = shape.builder().map(architecture.clone()).init(Init::Release);
@@ -189,7 +189,7 @@ impl Problem {
     }
 
     /// What a device makes of it.
-    fn answers<D: Network>(
+    fn answers<D: Backend>(
         &self,
         device: &Arc<D>,
         solver: Solver,
@@ -249,7 +249,7 @@ fn relative(found: &[f64], right: &[f64]) -> f64 {
 }
 
 /// The losses of some steps of training, and of an evaluation after them.
-fn training<D: Network<Elem = f32>>(
+fn training<D: Backend<Elem = f32>>(
     device: &Arc<D>,
     cpu: &Arc<Cpu<f64>>,
     layout: Layout,
@@ -263,7 +263,7 @@ fn training<D: Network<Elem = f32>>(
         pool: (layout == Layout::Conv).then_some(4),
         injection_norm: false,
         classes: 7,
-        core: Core::named(name, layout)?,
+        core: CoreSpec::named(name, layout)?,
         init: Init::Release,
     };
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
@@ -279,7 +279,7 @@ fn training<D: Network<Elem = f32>>(
     Ok(vec![("losses", relative(&found, &expected))])
 }
 
-fn losses<D: Network>(model: &mut Classifier<D>, x: &[f64], labels: &[u32]) -> subdeq::Result<Vec<f64>> {
+fn losses<D: Backend>(model: &mut Classifier<D>, x: &[f64], labels: &[u32]) -> subdeq::Result<Vec<f64>> {
     let x = numbers::<D::Elem>(x);
     let mut losses = Vec::new();
     for step in 1..=STEPS as u64 {
@@ -299,7 +299,7 @@ mod tests {
         let (cpu, reference) = (Arc::new(Cpu::<f32>::new(1).unwrap()), Arc::new(Cpu::<f64>::new(1).unwrap()));
         let mut lines = Vec::new();
         for shape in [Shape::Dense(5), Shape::Conv(3, 5, 7)] {
-            for name in Architecture::NAMES {
+            for name in ParametrisedMap::NAMES {
                 map(&cpu, &reference, shape, name, &mut |line: Line| lines.push(line));
             }
         }
@@ -311,7 +311,7 @@ mod tests {
             let errors = training(&cpu, &reference, Layout::Conv, name).unwrap();
             assert!(Line { what: name.into(), solver: "", errors: Ok(errors) }.holds(), "{name}");
         }
-        let architecture = Architecture::named("rational", Layout::Dense).unwrap();
+        let architecture = ParametrisedMap::named("rational", Layout::Dense).unwrap();
         let mut problem = Problem::new(&cpu, Shape::Dense(5), &architecture).unwrap();
         let right = problem.answers(&reference, Picard.into(), REFERENCE).unwrap();
         problem.parameters[0][3] += 1e-3;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use subdeq::map::{Architecture, MonDeq, SubDeq};
-use subdeq::{Equilibrium, EquilibriumBuilder, Init, Network, PNorm, Picard, Stopping};
+use subdeq::map::{MonDeq, ParametrisedMap, SubDeq};
+use subdeq::{Backend, Equilibrium, EquilibriumBuilder, Init, PNorm, Picard, Stopping};
 
 use crate::chart::{Axis, Figure, Panel, Scale, Series, Stroke, render_png};
 use crate::device::{AnyDevice, DeviceName, on_device};
@@ -136,7 +136,7 @@ fn patch(image: &[f32], side: usize, pixel: usize) -> [f32; 9] {
     })
 }
 
-fn curves<D: Network<Elem = f32>>(device: &Arc<D>, seed: u64, kind: Kind) -> Result<Vec<Curve>, Failure> {
+fn curves<D: Backend<Elem = f32>>(device: &Arc<D>, seed: u64, kind: Kind) -> Result<Vec<Curve>, Failure> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let affine = kind.injection(&mut rng);
     let positive: Vec<f32> = affine.iter().map(|y| y.max(0.0)).collect();
@@ -160,10 +160,10 @@ fn curves<D: Network<Elem = f32>>(device: &Arc<D>, seed: u64, kind: Kind) -> Res
 }
 
 /// `z <- F(z)` from `z = 1`.
-fn picard<D: Network<Elem = f32>>(
+fn picard<D: Backend<Elem = f32>>(
     device: &Arc<D>,
     kind: Kind,
-    map: Architecture,
+    map: ParametrisedMap,
     y: &[f32],
     rng: &mut ChaCha8Rng,
 ) -> Result<Vec<f64>, Failure> {
@@ -181,10 +181,10 @@ fn picard<D: Network<Elem = f32>>(
 
 /// The states after 1, 2, 3, .. iterations. A splitting carries more than `z` from one iteration to the next, so each is
 /// solved from the start.
-fn peaceman_rachford<D: Network<Elem = f32>>(
+fn peaceman_rachford<D: Backend<Elem = f32>>(
     device: &Arc<D>,
     kind: Kind,
-    map: Architecture,
+    map: ParametrisedMap,
     y: &[f32],
     rng: &mut ChaCha8Rng,
 ) -> Result<Vec<f64>, Failure> {

@@ -22,7 +22,7 @@ use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::prox::{leaves_zero, prox_row};
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::{FixedPointStep, InPlace, copy_states};
-use crate::{Injection, Map, Measure, Start};
+use crate::{Injection, Measure, ShapedMap, Start};
 
 /// One Peaceman-Rachford step for a block of images.
 pub(crate) struct Forward<'a, T: SimdReal> {
@@ -35,7 +35,7 @@ pub(crate) struct Forward<'a, T: SimdReal> {
 /// What the pointwise parts need to know.
 #[derive(Clone, Copy)]
 struct Problem<'a, T> {
-    map: &'a Map,
+    map: &'a ShapedMap,
     step: f64,
     pixels: Pixels,
     /// The injections of the block, without padding.
@@ -68,7 +68,7 @@ impl<'a, T: SimdReal> Forward<'a, T> {
         isa: Isa,
         operator: &'a Operator<T>,
         memory: &'a mut Memory<T>,
-        map: &'a Map,
+        map: &'a ShapedMap,
         y: &'a [T],
     ) -> Self {
         let pixels = Pixels::of(&operator.forward);

@@ -17,7 +17,7 @@ use crate::cpu::solve::{Block, Picard, Workspace, solve_block};
 use crate::cpu::step::FixedPointStep;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::tiles::AmxProof;
-use crate::{Activation, Extent, Injection, Map, Measure, Padding, SampleReport, Start, Stopping};
+use crate::{Activation, Extent, Injection, Measure, Padding, SampleReport, ShapedMap, Start, Stopping};
 
 const ACTIVATIONS: [Activation; 8] = [
     Activation::Relu,
@@ -49,13 +49,13 @@ impl Size {
         self.channels * self.height * self.width
     }
 
-    fn map(self, activation: Activation, injection: Injection, shift: f64) -> Map {
+    fn map(self, activation: Activation, injection: Injection, shift: f64) -> ShapedMap {
         let Size { channels, height, width, .. } = self;
         let operator =
             crate::Operator::Conv { channels, height, width, padding: Padding::Circular, kernel: self.side };
         let outer = subdeq_map::Map::single(activation, shift).unwrap();
         let equation = if injection == Injection::Inner { outer.inner().unwrap() } else { outer };
-        Map::new(operator, equation).unwrap()
+        ShapedMap::new(operator, equation).unwrap()
     }
 
     /// Weights with `sym(W) <= (1 - m) I`, `m = 0.3`, and a norm well above 1: by Gershgorin, after a shift of the centre.
@@ -152,7 +152,7 @@ impl<T: SimdReal> Bench<T> {
     }
 
     /// The solutions for injections `y`.
-    fn solve(&mut self, map: &Map, start: f64, y: &[T], tolerance: f64) -> (Vec<T>, Vec<SampleReport>) {
+    fn solve(&mut self, map: &ShapedMap, start: f64, y: &[T], tolerance: f64) -> (Vec<T>, Vec<SampleReport>) {
         let images = y.len() / self.size.len();
         let mut step = Forward::new(self.isa, &self.operator, &mut self.memory, map, y);
         step.start(Accuracy::Full, Start::Constant(start), &[], &mut self.workspace.iterates.image);
@@ -191,7 +191,7 @@ fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// `F(z)` and the slopes of the activation there, by the definition.
-fn image(size: Size, map: &Map, weights: &[f64], z: &[f64], y: &[f64]) -> (Vec<f64>, Vec<f64>) {
+fn image(size: Size, map: &ShapedMap, weights: &[f64], z: &[f64], y: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let mut u = size.convolve(weights, z, false);
     if map.injection == Injection::Inner {
         u.iter_mut().zip(y).for_each(|(u, y)| *u += y);
@@ -209,7 +209,7 @@ fn image(size: Size, map: &Map, weights: &[f64], z: &[f64], y: &[f64]) -> (Vec<f
 fn check_equations<T: SimdReal>(
     isa: Isa,
     size: Size,
-    map: &Map,
+    map: &ShapedMap,
     step: f64,
     seed: u64,
     tolerance: f64,

@@ -4,7 +4,7 @@ use super::testing::{assert_gradient, random};
 use crate::cpu::network::symmetric_peak;
 use crate::cpu::{Buffer, Cpu, Isa};
 use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Scaling, Update};
-use crate::{Activation, Device, Equilibria, Layers, Map, Operator, Padding, Spectra};
+use crate::{Activation, Device, Equilibria, Layers, Operator, Padding, ShapedMap, Spectra};
 
 fn single(len: usize, seed: u64) -> Buffer<f32> {
     Buffer::from_slice(&random(len, seed).iter().map(|&x| x as f32).collect::<Vec<_>>())
@@ -178,9 +178,9 @@ fn sizes_that_wrap_around_are_refused() {
     let nine = cpu.zeros(9).unwrap();
     assert!(refused(&|| cpu.convolution(image, &six, &nine, &six, false, &mut cpu.zeros(6).unwrap())));
     let equation = subdeq_map::Map::single(Activation::Tanh, 1.2).unwrap();
-    assert!(Map::new(Operator::Dense { n: 1 << 32 }, equation).is_err());
+    assert!(ShapedMap::new(Operator::Dense { n: 1 << 32 }, equation).is_err());
     let plane = Operator::Conv { channels: 2, height: side, width: 1, padding: Padding::Zero, kernel: 3 };
-    assert!(Map::new(plane, equation).is_err());
-    let map = Map::new(Operator::Dense { n: 2 }, equation).unwrap();
+    assert!(ShapedMap::new(plane, equation).is_err());
+    let map = ShapedMap::new(Operator::Dense { n: 2 }, equation).unwrap();
     assert!(cpu.plan(&map, side).is_err());
 }

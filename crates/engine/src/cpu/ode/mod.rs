@@ -19,7 +19,8 @@ use crate::cpu::packed::{Packed, check_finite, check_len};
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::vector::add_scaled;
 use crate::{
-    Activation, EngineError, Integrate, Map, OdeOutcome, OdeReport, OdeTolerance, Operator, Result, Summary,
+    Activation, EngineError, Integrate, OdeOutcome, OdeReport, OdeTolerance, Operator, Result, ShapedMap,
+    Summary,
 };
 
 /// The first step that is tried.
@@ -346,7 +347,7 @@ struct Job<'a, T> {
 }
 
 struct Activate<'a, T> {
-    map: &'a Map,
+    map: &'a ShapedMap,
     row: &'a mut [T],
 }
 
@@ -359,7 +360,7 @@ impl<T: SimdReal> Vectorised<T> for Activate<'_, T> {
 }
 
 struct ActivateWithSlope<'a, T> {
-    map: &'a Map,
+    map: &'a ShapedMap,
     row: &'a mut [T],
     slope: &'a mut [T],
 }
@@ -440,7 +441,7 @@ impl<T: SimdReal> OdePlan<T> {
             return Err(EngineError::Invalid("a plan for a batch of zero samples".into()));
         }
         let equation = subdeq_map::Map::single(activation, 0.0)?;
-        let packed = Packed::new(cpu.isa(), &Map::new(operator, equation)?);
+        let packed = Packed::new(cpu.isa(), &ShapedMap::new(operator, equation)?);
         let block = match operator {
             Operator::Dense { .. } => DENSE_BLOCK.min(batch),
             Operator::Conv { .. } => 1,

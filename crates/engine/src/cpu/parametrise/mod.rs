@@ -10,11 +10,11 @@ use crate::cpu::buffer::Buffer;
 use crate::cpu::network::symmetric_peak;
 use crate::cpu::packed::{check_finite, check_len};
 use crate::cpu::simd::SimdReal;
-use crate::{Device, Map, Operator, Parametrise, Result};
+use crate::{Device, Operator, Parametrise, Result, ShapedMap};
 
 /// Weights on the CPU, with what the way back needs.
 pub struct CpuWeights<T: SimdReal> {
-    map: Map,
+    map: ShapedMap,
     parametrisation: Parametrisation,
     arrays: Vec<Buffer<T>>,
     tied: Option<Buffer<T>>,
@@ -34,7 +34,7 @@ macro_rules! parametrise {
         impl Parametrise for Cpu<$t> {
             type Weights = CpuWeights<$t>;
 
-            fn weights(&self, map: &Map, parametrisation: Parametrisation) -> Result<CpuWeights<$t>> {
+            fn weights(&self, map: &ShapedMap, parametrisation: Parametrisation) -> Result<CpuWeights<$t>> {
                 if let Operator::Conv { padding, .. } = map.operator() {
                     parametrisation.check_padding(padding)?;
                 }
@@ -164,7 +164,7 @@ impl<T: SimdReal> CpuWeights<T> {
 }
 
 /// The gradient for `B` with what comes through the tied shift, a second way from `B` to the result.
-fn pull_tied<T: SimdReal>(map: &Map, gradient: &[T], sums: &[T], pulled: &mut [T]) {
+fn pull_tied<T: SimdReal>(map: &ShapedMap, gradient: &[T], sums: &[T], pulled: &mut [T]) {
     let (tie, units) = (T::from_f64(map.equation().tie()), map.operator().units());
     let rows = pulled.chunks_exact_mut(units).zip(gradient.chunks_exact(units));
     for ((row, gradient), &sum) in rows.zip(sums) {
@@ -175,7 +175,7 @@ fn pull_tied<T: SimdReal>(map: &Map, gradient: &[T], sums: &[T], pulled: &mut [T
 /// Turns gradients for the weights into gradients for the free parameters.
 fn pull_back<T: SimdReal>(
     parametrisation: Parametrisation,
-    map: &Map,
+    map: &ShapedMap,
     free: &[&[T]],
     peak: Option<&Peak<T>>,
     weights: &[&[T]],
@@ -228,12 +228,12 @@ fn excess(peak: f64, margin: f64) -> f64 {
 }
 
 /// Weights per row (output unit or channel).
-fn row_len(map: &Map) -> usize {
+fn row_len(map: &ShapedMap) -> usize {
     map.operator().weight_len() / map.operator().units()
 }
 
 /// Where the identity has its ones: the diagonal, or the centre taps of each channel's own kernel.
-fn diagonal(map: &Map) -> impl Iterator<Item = usize> {
+fn diagonal(map: &ShapedMap) -> impl Iterator<Item = usize> {
     let units = map.operator().units();
     let taps = map.operator().taps();
     (0..units).map(move |i| (i * units + i) * taps + taps / 2)

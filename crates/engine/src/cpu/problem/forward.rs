@@ -14,7 +14,7 @@ use crate::cpu::packed::Packed;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::FixedPointStep;
 use crate::map::Formula;
-use crate::{Map, Measure};
+use crate::{Measure, ShapedMap};
 
 /// Memory of the forward problem; one per thread.
 pub(crate) struct ForwardScratch<T: SimdReal> {
@@ -94,7 +94,7 @@ impl<T: SimdReal> FixedPointStep<T> for Forward<'_, T> {
 }
 
 struct Activate<'a, T> {
-    map: &'a Map,
+    map: &'a ShapedMap,
     u: &'a mut [T],
     w: &'a mut [T],
 }
@@ -109,7 +109,7 @@ impl<T: SimdReal> Vectorised<T> for Activate<'_, T> {
 }
 
 struct Row<'a, T> {
-    map: &'a Map,
+    map: &'a ShapedMap,
     measure: Measure,
     u: &'a mut [T],
     w: &'a mut [T],

@@ -5,8 +5,8 @@ use rand_chacha::ChaCha8Rng;
 use subdeq_engine::cpu::Buffer;
 use subdeq_engine::cpu::SimdReal;
 use subdeq_engine::{
-    Activation, Cpu, Device, Equilibria, Extent, Form, Injection, Map, Measure, Operator, PNorm, Padding,
-    SampleReport, Solver, Start, Stopping,
+    Activation, Cpu, Device, Equilibria, Extent, Form, Injection, Measure, Operator, PNorm, Padding,
+    SampleReport, ShapedMap, Solver, Start, Stopping,
 };
 use subdeq_map::{Groups, Map as Equation, Normalisation, Parts};
 
@@ -28,18 +28,18 @@ pub const ACTIVATIONS: [Activation; 8] = [
 ];
 
 /// The plain map of an operator; the others are made of it.
-pub fn plain(operator: Operator) -> Map {
+pub fn plain(operator: Operator) -> ShapedMap {
     changed(operator, |parts| parts)
 }
 
 /// The plain map of an operator with some parts changed.
-pub fn changed(operator: Operator, change: impl FnOnce(Parts) -> Parts) -> Map {
+pub fn changed(operator: Operator, change: impl FnOnce(Parts) -> Parts) -> ShapedMap {
     let plain = Equation::single(Activation::Tanh, 1.2).unwrap();
-    Map::new(operator, Equation::try_from(change(plain.into())).unwrap()).unwrap()
+    ShapedMap::new(operator, Equation::try_from(change(plain.into())).unwrap()).unwrap()
 }
 
 /// Every map that the test matrix runs over, for one operator.
-pub fn maps(operator: Operator) -> Vec<Map> {
+pub fn maps(operator: Operator) -> Vec<ShapedMap> {
     let changed = |change: &dyn Fn(Parts) -> Parts| changed(operator, change);
     let mut maps = Vec::new();
     for activation in ACTIVATIONS {
@@ -90,14 +90,14 @@ pub fn groups(operator: &Operator) -> Groups {
 }
 
 /// Whether the splittings are meant for a map.
-pub fn is_monotone(map: &Map) -> bool {
+pub fn is_monotone(map: &ShapedMap) -> bool {
     let equation = map.equation();
     equation.form() == Form::Single && equation.normalisation().is_none() && equation.power() == 1.0
 }
 
 /// Weights, injections and states of a map.
 pub struct Problem {
-    pub map: Map,
+    pub map: ShapedMap,
     pub batch: usize,
     pub weights: Vec<Vec<f64>>,
     pub y: Vec<f64>,
@@ -109,7 +109,7 @@ pub fn random(rng: &mut ChaCha8Rng, len: usize, lo: f64, hi: f64) -> Vec<f64> {
 }
 
 /// A problem whose map contracts.
-pub fn contracting(map: Map, batch: usize, seed: u64) -> Problem {
+pub fn contracting(map: ShapedMap, batch: usize, seed: u64) -> Problem {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let fan = map.weight_len(map.weight_count() - 1) / map.operator().units();
     let scale = 1.2 / (fan as f64).sqrt()
@@ -130,7 +130,7 @@ pub fn contracting(map: Map, batch: usize, seed: u64) -> Problem {
 }
 
 /// A problem with `W = (1 - m) I - A^T A + B - B^T`, whose plain iteration need not converge.
-pub fn monotone(map: Map, batch: usize, seed: u64) -> Problem {
+pub fn monotone(map: ShapedMap, batch: usize, seed: u64) -> Problem {
     let mut problem = contracting(map, batch, seed);
     let mut rng = ChaCha8Rng::seed_from_u64(seed ^ 0x5eed);
     let units = map.operator().units();

@@ -20,7 +20,7 @@ fn shapes(test: &str) -> Vec<(Operator, usize)> {
 }
 
 /// The plain map, and the one with an inner injection.
-fn injected(operator: Operator) -> [Map; 2] {
+fn injected(operator: Operator) -> [ShapedMap; 2] {
     let inner = |parts| subdeq_map::Parts { injection: Injection::Inner, ..parts };
     [plain(operator), changed(operator, inner)]
 }

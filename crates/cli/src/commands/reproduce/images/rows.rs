@@ -1,7 +1,7 @@
 //! The rows of the image tables: the paper's models and the sound ones.
 
-use subdeq::map::{Architecture, Monotone, SplitSign};
-use subdeq::model::Core;
+use subdeq::map::{Monotone, ParametrisedMap, SplitSign};
+use subdeq::model::CoreSpec;
 use subdeq::train::{Recipe, TrainConfig};
 use subdeq::{Activation, Adjoint, Anderson, Layout, Stopping};
 
@@ -76,36 +76,36 @@ pub fn with_recipe(row: &str, column: Column, config: &mut TrainConfig) {
 }
 
 /// The core of a row.
-pub fn core(name: &str, layout: Layout) -> Result<Core, Failure> {
+pub fn core(name: &str, layout: Layout) -> Result<CoreSpec, Failure> {
     use Activation::{LeakyRelu, Relu, Tanh};
     if let Some(base) = name.strip_suffix('+') {
         return Ok(match core(base, layout)? {
-            Core::Equilibrium { architecture, solver, stopping, adjoint } => {
-                Core::Equilibrium { architecture: architecture.renamed(name), solver, stopping, adjoint }
+            CoreSpec::Equilibrium { architecture, solver, stopping, adjoint } => {
+                CoreSpec::Equilibrium { architecture: architecture.renamed(name), solver, stopping, adjoint }
             }
             other => other,
         });
     }
     if let Some((_, model)) = RELEASED.iter().find(|row| row.0 == name) {
         let stopping = Stopping::release();
-        let architecture = Architecture::named(model, layout).map_err(Failure::usage)?.renamed(name);
+        let architecture = ParametrisedMap::named(model, layout).map_err(Failure::usage)?.renamed(name);
         let solver = Anderson::default().into();
         let adjoint = Some(Adjoint::Implicit { solver, stopping });
-        return Ok(Core::Equilibrium { architecture, solver: Some(solver), stopping, adjoint });
+        return Ok(CoreSpec::Equilibrium { architecture, solver: Some(solver), stopping, adjoint });
     }
-    let (base, architecture): (&str, subdeq::Result<Architecture>) = match name {
+    let (base, architecture): (&str, subdeq::Result<ParametrisedMap>) = match name {
         "split-sign-tanh" => ("split-sign", SplitSign::new(Tanh, 1.603).try_into()),
         "monotone-m0.1" => ("monotone", Monotone::new(Relu).shifted(0.1).try_into()),
         "monotone-m0.5" => ("monotone", Monotone::new(Relu).shifted(0.5).try_into()),
         "monotone-m1" => ("monotone", Monotone::new(Relu).shifted(1.0).try_into()),
         "monotone-tied-m0.1" => ("monotone-tied", Monotone::new(Relu).tied(0.1).try_into()),
         "monotone-leaky" => ("monotone", Monotone::new(LeakyRelu { slope: 0.01 }).try_into()),
-        _ => return Core::named(name, layout).map_err(Failure::usage),
+        _ => return CoreSpec::named(name, layout).map_err(Failure::usage),
     };
     let named = architecture.map_err(Failure::usage)?.renamed(name);
-    match Core::named(base, layout).map_err(Failure::usage)? {
-        Core::Equilibrium { solver, stopping, adjoint, .. } => {
-            Ok(Core::Equilibrium { architecture: named, solver, stopping, adjoint })
+    match CoreSpec::named(base, layout).map_err(Failure::usage)? {
+        CoreSpec::Equilibrium { solver, stopping, adjoint, .. } => {
+            Ok(CoreSpec::Equilibrium { architecture: named, solver, stopping, adjoint })
         }
         other => Ok(other),
     }
