@@ -151,12 +151,12 @@ fn gradients_over_hyperedges_agree_with_differences() {
             z.iter().zip(&v).map(|(z, v)| z * v).sum()
         };
         let gradient = &solved(hypergraph.operator(), &map, channels, &f, &v)[1];
-        for k in 0..f.len() {
+        for (k, g) in gradient.iter().enumerate() {
             let moved = |by: f64| {
                 f.iter().enumerate().map(|(i, x)| x + if i == k { by } else { 0.0 }).collect::<Vec<_>>()
             };
             let wanted = (value(&moved(h)) - value(&moved(-h))) / (2.0 * h);
-            assert!((gradient[k] - wanted).abs() < 1e-7, "{}: {k}: {} {wanted}", map.equation(), gradient[k]);
+            assert!((g - wanted).abs() < 1e-7, "{}: {k}: {g} {wanted}", map.equation());
         }
     }
 }
