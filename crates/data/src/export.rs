@@ -1,5 +1,6 @@
 //! A data set of images in the forms that one's own may have: to look at, and to do likewise.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -47,11 +48,12 @@ pub fn export(dataset: &ImageDataset, form: Form, out: &Path) -> Result<()> {
         ));
     }
     let split = dataset.split(SplitRule::Release, 0)?;
+    // Where the validation images are the test images, they are exported once.
+    let test: BTreeSet<u32> = split.test.into_iter().collect();
     let mut train = [split.train, split.validation].concat();
-    train.retain(|i| !split.test.contains(i));
+    train.retain(|i| !test.contains(i));
     train.sort_unstable();
-    let mut test = split.test;
-    test.sort_unstable();
+    let test = test.into_iter().collect();
     let exported = Exported { set: &dataset.images, class_names: &dataset.class_names, train, test };
     match form {
         Form::Folder => exported.folder(out),
@@ -199,7 +201,7 @@ mod tests {
             let back = ImageDataset::load(&out.display().to_string(), None).unwrap();
             assert_eq!(back.class_names, digits.class_names, "{form:?}");
             assert_eq!(back.images.label_counts(), digits.images.label_counts(), "{form:?}");
-            assert_eq!((back.official_train, back.images.white()), (1536, 255), "{form:?}");
+            assert_eq!((back.official_train, back.images.white()), (1537, 255), "{form:?}");
             sums.push(back.images.images().iter().map(|&p| u64::from(p)).sum::<u64>());
             assert!(export(&digits, form, &out).unwrap_err().to_string().contains("there already"));
         }
