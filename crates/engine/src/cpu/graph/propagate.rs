@@ -103,6 +103,10 @@ pub(crate) fn divisor<T: SimdReal>(norm: T) -> T {
     if norm > T::ZERO { norm } else { T::ONE }
 }
 
+/// Entries of a row that are added up before their sum is added to the row's: a hyperedge of very many nodes would lose digits if each
+/// was added to the sum of all before it.
+const SEGMENT: usize = 512;
+
 /// What the rows of an image gather.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a, T> {
@@ -127,10 +131,16 @@ impl<T: SimdReal> Source<'_, T> {
         out: &mut [T],
     ) {
         let gathered = Gathered::new(self.gathered, stride);
-        // SAFETY: the caller's promise.
-        unsafe {
-            let range = (entries.begin[row], entries.end[row]);
-            gathered.row_product::<V>(entries.columns, entries.values, range, out, false);
+        let (begin, end) = (entries.begin[row], entries.end[row]);
+        let mut at = begin;
+        loop {
+            let range = (at, end.min(at + SEGMENT));
+            // SAFETY: the caller's promise.
+            unsafe { gathered.row_product::<V>(entries.columns, entries.values, range, out, at > begin) };
+            at += SEGMENT;
+            if at >= end {
+                break;
+            }
         }
         if let Some((weights, numbers)) = self.own {
             let weight = V::splat(weights[row]);
