@@ -44,8 +44,11 @@ fn the_page_has_every_key_and_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let mut real = BTreeSet::new();
+    succeed(path, "data export digits own.npz --as npz");
     let runs = [
         "--model monotone",
+        "--model monotone-tied --injection-norm --dropout-head 0.1",
+        "--data own.npz --arch dense --split standard --validation 100",
         "--model subdeq-tanh --arch conv --pool 4 --channels 4",
         "--model subdeq-normalized-tanh --solver broyden",
         "--model subdeq-power-tanh --solver picard",
@@ -58,6 +61,7 @@ fn the_page_has_every_key_and_no_other() {
         "--data karate --labelled 0.5",
         "--data karate --solver anderson",
         "--data karate --form release",
+        "--data karate --form paper --model appnp-normalized-tanh",
     ];
     for (k, options) in runs.iter().enumerate() {
         succeed(path, &format!("train {options} --epochs 1 --certify 0 --quiet --out run{k}"));

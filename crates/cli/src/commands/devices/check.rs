@@ -303,7 +303,7 @@ mod tests {
                 map(&cpu, &reference, shape, name, &mut |line: Line| lines.push(line));
             }
         }
-        assert_eq!(lines.len(), 2 * (12 * 3 + 5 * 2));
+        assert_eq!(lines.len(), 2 * (12 * 3 + 6 * 2));
         for line in &lines {
             assert!(line.holds(), "{} {} {:?}", line.what, line.solver, line.errors);
         }
