@@ -28,7 +28,7 @@ for arch in dense conv; do
     done
 done
 for model in appnp appnp-tanh appnp-normalized-tanh appnp-tanh-2 appnp-normalized-tanh-2; do
-    for form in paper release solved; do
+    for form in paper release equilibrium; do
         run="$folder/$model-$form"
         "$program" train --data karate --model "$model" --form "$form" --epochs 20 --seed 3 --out "$run" >/dev/null 2>&1 ||
             { echo "graph $model $form failed"; continue; }
