@@ -162,7 +162,7 @@ fn a_recipe_is_recorded_repeated_and_resumed() {
     }
     let tested = json(&ok(subdeq(folder.path(), &["eval", "run", "--json"])));
     assert_eq!(tested["certified"].as_f64(), Some(1.0), "{tested}");
-    assert!(tested["error"].as_f64().unwrap() < 50.0, "{tested}"); // mirrored digits are hard
+    assert!(tested["error"].as_f64().unwrap() < 35.0, "{tested}"); // 29 % after three epochs of mirrored digits
     ok(train(&["--config", "run/config.toml", "--out", "again", "--threads", "1"]));
     let bytes = |run: &str| std::fs::read(folder.path().join(run).join("model.safetensors")).unwrap();
     assert!(bytes("run") == bytes("again"));
