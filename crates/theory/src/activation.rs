@@ -83,11 +83,10 @@ impl Enclosure for Activation {
             // As for the slope: round beta * u outward before e^t amplifies it.
             Activation::Softplus { beta } => {
                 let t = Interval::point(beta) * on;
-                let plain = Activation::Softplus { beta: 1.0 };
-                Interval::new(plain.value(t.lo) / beta, plain.value(t.hi) / beta)
+                let plain = |t: f64| Activation::Softplus { beta: 1.0 }.value(t) / beta;
+                between(plain(t.lo), plain(t.hi))
             }
-            // A hull: in a very narrow interval rounding can turn the two ends around.
-            _ => Interval::point(self.value(on.lo)).hull(Interval::point(self.value(on.hi))),
+            _ => between(self.value(on.lo), self.value(on.hi)),
         };
         let steps = match self {
             Activation::Softsign => 2,
@@ -102,6 +101,11 @@ impl Enclosure for Activation {
         let (lo, hi) = self.range();
         Interval::new(lo, hi)
     }
+}
+
+/// From one computed end to the other: in a very narrow interval rounding can turn the two around.
+fn between(a: f64, b: f64) -> Interval {
+    Interval::point(a).hull(Interval::point(b))
 }
 
 /// The smooth maximum `ln sum_i e^(z_i)`, a functional of a whole vector (the paper's Approxmax).

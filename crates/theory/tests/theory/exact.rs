@@ -39,7 +39,7 @@ fn operator(layout: Layout, rng: &mut ChaCha8Rng) -> Operator {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(5000))]
 
     #[test]
     fn enclosures_contain_the_exact_value(

@@ -71,6 +71,16 @@ proptest! {
         }
     }
 
+    /// Rounding may turn the computed ends of an interval of a few numbers around: that is no reason to know nothing.
+    #[test]
+    fn narrow_intervals_stay_narrow(start in -30.0..30.0f64, steps in 0u32..6) {
+        let starts = (0..40).map(|k| start + 1e-3 * f64::from(k));
+        let narrow = starts.map(|start| Interval::new(start, subdeq_theory::interval::up_by(start, steps)));
+        for (x, s) in narrow.flat_map(|x| activations().into_iter().map(move |s| (x, s))) {
+            prop_assert!(s.enclose(x).width() <= 1e-13 * (1.0 + x.magnitude()), "{s} on {x:?}: {:?}", s.enclose(x));
+        }
+    }
+
     #[test]
     fn sech_squared_is_tight(t in -20.0..20.0f64) {
         let found = Interval::point(t).sech_squared();
