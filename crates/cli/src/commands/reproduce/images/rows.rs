@@ -47,7 +47,8 @@ pub const SOUND: [Sound; 17] = [
 const RELEASED: [(&str, &str); 2] =
     [("subdeq-normalized-tanh-30", "subdeq-normalized-tanh"), ("subdeq-tanh-30", "subdeq-tanh")];
 
-/// Models that are trained by [`with_recipe`] too, sound ones and others: what a layer gives and what the recipe gives are told apart.
+/// Models that are trained by [`with_recipe`] too, sound ones and others: what a layer gives and what the recipe gives are told
+/// apart. What follows the `+` says what is otherwise than in the recipe.
 const BY_RECIPE: [&str; 6] = [
     "monotone-tied+",
     "monotone+",
@@ -57,11 +58,18 @@ const BY_RECIPE: [&str; 6] = [
     "subdeq-normalized-tanh+",
 ];
 
-/// The config of a row whose name ends with `+`: what is good against overfitting, the same for every model of a column.
-pub fn with_recipe(row: &str, column: Column, config: &mut TrainConfig) {
-    if !row.ends_with('+') {
-        return;
+/// What each part of the recipe gives: one row without it (or, of a norm that a dense model does not have, with it).
+fn ablations(column: Column) -> &'static [&'static str] {
+    if column.convolutional() {
+        &["monotone-tied+no-norm", "monotone-tied+no-dropout", "monotone-tied+no-crops"]
+    } else {
+        &["monotone-tied+norm", "monotone-tied+no-dropout"]
     }
+}
+
+/// The config of a row with a `+` in its name: what is good against overfitting, the same for every model of a column.
+pub fn with_recipe(row: &str, column: Column, config: &mut TrainConfig) {
+    let Some((_, otherwise)) = row.split_once('+') else { return };
     config.rate.start = 2e-3;
     let gentle = Recipe { warm_up: 1, ..Recipe::default() };
     config.recipe = match column {
@@ -73,12 +81,24 @@ pub fn with_recipe(row: &str, column: Column, config: &mut TrainConfig) {
     };
     config.model.injection_norm = column.convolutional();
     config.data.flips |= column == Column::Cifar10;
+    match otherwise {
+        "norm" => config.model.injection_norm = true,
+        "no-norm" => config.model.injection_norm = false,
+        "no-dropout" => {
+            config.recipe = Recipe { dropout_input: 0.0, dropout_head: 0.0, ..config.recipe };
+        }
+        "no-crops" => {
+            config.recipe.crop = 0;
+            config.data.flips = false;
+        }
+        _ => {}
+    }
 }
 
 /// The core of a row.
 pub fn core(name: &str, layout: Layout) -> Result<CoreSpec, Failure> {
     use Activation::{LeakyRelu, Relu, Tanh};
-    if let Some(base) = name.strip_suffix('+') {
+    if let Some((base, _)) = name.split_once('+') {
         return Ok(match core(base, layout)? {
             CoreSpec::Equilibrium { architecture, solver, stopping, adjoint } => {
                 CoreSpec::Equilibrium { architecture: architecture.renamed(name), solver, stopping, adjoint }
@@ -121,6 +141,7 @@ pub fn names(table: Table, column: Column) -> Vec<&'static str> {
                 .chain(released)
                 .chain(SOUND.iter().map(|row| row.name))
                 .chain(BY_RECIPE)
+                .chain(ablations(column).iter().copied())
                 .collect()
         }
         Table::Five => printed(column.table3())
@@ -144,6 +165,10 @@ pub fn of_tables(tables: &[Table], column: Column) -> Vec<&'static str> {
 /// What the reader of a row must know about the paper and its published program.
 pub fn remark(name: &str) -> &'static str {
     match name {
+        _ if name.ends_with("+norm") => "as monotone-tied+, and batch norm on the injection",
+        _ if name.ends_with("+no-norm") => "as monotone-tied+, without batch norm on the injection",
+        _ if name.ends_with("+no-dropout") => "as monotone-tied+, without dropout",
+        _ if name.ends_with("+no-crops") => "as monotone-tied+, without crops and flips",
         _ if name.ends_with('+') => {
             "learning rate 2e-3 after one epoch of warm-up; dense: dropout 0.2 on pixels; images: batch norm on the injection, dropout 0.15 before \
              the head, crops, flips on CIFAR-10"
