@@ -9,16 +9,7 @@ trap 'rm -rf "$folder"' EXIT
 models=(monotone monotone-product monotone-tied monotone-tanh mondeq-relu mondeq-tanh split-sign row-signed excitatory divisive rational
     power-ratio gains subdeq-tanh subdeq-normalized-tanh subdeq-abs-normalized-tanh subdeq-normalized-power-tanh
     subdeq-power-tanh node-relu node-tanh explicit-tanh)
-tensors() { # the free parameters alone: the texts beside them hold times, and `equation.*` are made of them
-    python3 - "$1" <<'PY'
-import hashlib, json, struct, sys
-data = open(sys.argv[1], "rb").read()
-begin = 8 + struct.unpack("<Q", data[:8])[0]
-header = json.loads(data[8:begin])
-places = sorted(entry["data_offsets"] for name, entry in header.items() if not name.startswith(("__", "equation.")))
-print(hashlib.sha256(b"".join(data[begin + a : begin + b] for a, b in places)).hexdigest()[:16])
-PY
-}
+tensors() { python3 "$(dirname "$0")/tensor-hash.py" "$1"; }
 for arch in dense conv; do
     for model in "${models[@]}"; do
         run="$folder/$arch-$model"
