@@ -103,6 +103,25 @@ impl<D: Backend> Classifier<D> {
         self.device.read(first.injected()?, 0, &mut y)?;
         Ok(y)
     }
+
+    /// The injections of images into every block, which the states before it make.
+    ///
+    /// # Errors
+    /// Images that do not fit.
+    pub fn injected_everywhere(&mut self, x: &[D::Elem]) -> Result<Vec<Vec<D::Elem>>> {
+        self.logits(x)?;
+        self.read_injections(x.len() / self.input_len())
+    }
+
+    /// Those of the last batch, of so many images.
+    pub(super) fn read_injections(&self, batch: usize) -> Result<Vec<Vec<D::Elem>>> {
+        let read = |block: &super::block::Block<D>| {
+            let mut y = vec![Default::default(); batch * block.injection_len()];
+            self.device.read(block.injected()?, 0, &mut y)?;
+            Ok(y)
+        };
+        self.blocks.iter().map(read).collect()
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod certificate;
 mod core_layer;
 mod injection;
 mod names;
+mod network_radius;
 mod noise;
 mod optimise;
 mod passes;

@@ -6,7 +6,7 @@ use subdeq_engine::{Backend, Picks, View};
 
 use super::trainer::{EVALUATION_BATCH, in_order};
 use super::{Evaluation, Example, Images, ModelNote, Order};
-use crate::model::{Answer, Classifier, NetworkCertificate};
+use crate::model::{Answer, Classifier};
 use crate::{Certificate, Equilibrium, Error, Result, Verdict};
 
 /// Below this a residual curve is not followed.
@@ -88,10 +88,13 @@ pub fn certified_radii<D: Backend<Elem = f32>>(
     note: &ModelNote,
     x: &[f32],
 ) -> Result<Vec<Option<f64>>> {
-    let Some(certificate) = note.certificate.as_ref().and_then(NetworkCertificate::single) else {
+    let Some(certificate) = &note.certificate else {
         return Ok(vec![None; x.len() / model.input_len()]);
     };
-    let radii = model.certified_radii(x, certificate)?;
+    let radii = match certificate.single() {
+        Some(single) => model.certified_radii(x, single)?,
+        None => model.network_radii(x, certificate)?,
+    };
     // Standardised numbers move by 1/deviation per pixel value, and are themselves rounded to f32.
     let deviation = note.config.data.deviation.iter().fold(f64::INFINITY, |m, &d| m.min(d));
     let in_pixels = |(radius, x): (Option<f64>, &[f32])| {

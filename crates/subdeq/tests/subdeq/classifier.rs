@@ -54,7 +54,8 @@ fn networks(layout: Layout, tolerance: f64) -> Vec<ClassifierSpec> {
     let map = |name: &str| equilibrium(name, layout, tolerance);
     let ode = || CoreSpec::NeuralOde { activation: OdeActivation::Tanh, tolerance: tolerance.max(1e-11) };
     let threes = [
-        [map("monotone-tied"), map("monotone-product"), map("monotone-tied")],
+        [map("monotone-tied"), map("monotone-tied"), map("monotone-tied")],
+        [map("monotone"), map("monotone-product"), map("monotone")],
         [map("split-sign"), map("power-ratio"), map("monotone")],
         [ode(), CoreSpec::ExplicitTanh, map("excitatory")],
     ];

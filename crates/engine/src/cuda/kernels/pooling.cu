@@ -1,12 +1,12 @@
 // Average pooling between blocks of a network; images stay height x width x channels.
 #include "common.cuh"
 
-// As in `layers.cu`.
-struct NormPool {
+// The `NormPool` of `layers.cu`.
+struct Pool {
     u32 batch, height, width, channels, window, rows, cols, unused;
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) average_pool(NormPool shape, const float* x, float* y) {
+extern "C" __global__ void __launch_bounds__(THREADS) average_pool(Pool shape, const float* x, float* y) {
     u64 len = (u64)shape.batch * shape.rows * shape.cols * shape.channels;
     float share = 1.0f / (float)(shape.window * shape.window);
     for (u64 i = first_entry(); i < len; i += entry_step()) {
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) average_pool(NormPool shap
 }
 
 // Pixels that no window covers get 0.
-extern "C" __global__ void __launch_bounds__(THREADS) average_pool_backward(NormPool shape, const float* gy, float* gx) {
+extern "C" __global__ void __launch_bounds__(THREADS) average_pool_backward(Pool shape, const float* gy, float* gx) {
     u64 len = (u64)shape.batch * shape.height * shape.width * shape.channels;
     float share = 1.0f / (float)(shape.window * shape.window);
     for (u64 i = first_entry(); i < len; i += entry_step()) {
