@@ -5,8 +5,8 @@ use subdeq::model::{BlockSpec, ClassifierSpec, CoreSpec};
 
 use crate::failure::Failure;
 
-/// Images whose sides are smaller are not made smaller still.
-const SMALLEST_SIDE: usize = 4;
+/// Images whose sides are smaller are not made smaller still: 3x3 kernels need as much.
+const SMALLEST_SIDE: usize = 6;
 
 /// Widths of blocks, the first one first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,9 @@ pub fn set_last_window(model: &mut ClassifierSpec, window: usize) {
 pub fn keep_layout(model: &ClassifierSpec, layout: Layout) -> Result<(), Failure> {
     let before = if model.pool.is_some() { Layout::Conv } else { Layout::Dense };
     if layout != before && !model.deeper.is_empty() {
-        return Err(Failure::usage("--arch is another than that of the config's blocks: say them anew with --blocks"));
+        return Err(Failure::usage(
+            "--arch is another than that of the config's blocks: say them anew with --blocks",
+        ));
     }
     Ok(())
 }
@@ -127,7 +129,7 @@ mod tests {
         };
         assert_eq!(made(28, None), [(16, 2, Some(1)), (16, 2, Some(1)), (4, 1, Some(7))]);
         assert_eq!(made(32, Some(2)), [(16, 2, Some(1)), (16, 2, Some(1)), (4, 2, Some(2))]);
-        assert_eq!(made(8, None), [(16, 2, Some(1)), (16, 2, Some(1)), (4, 1, Some(2))]);
+        assert_eq!(made(8, None), [(16, 2, Some(1)), (16, 1, Some(1)), (4, 1, Some(4))]);
         let mut dense = model(8, None);
         Blocks::parse("8,16").unwrap().apply(&mut dense, None);
         assert_eq!((dense.pool, dense.deeper[0].pool, dense.deeper[0].stride), (None, None, 1));

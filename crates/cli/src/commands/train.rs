@@ -82,7 +82,7 @@ pub struct Args {
     #[arg(long, visible_alias = "width", value_name = "N")]
     channels: Option<usize>,
     /// A network of blocks of these widths, such as 64,128,128, each an equilibrium behind its injection with batch norm. From the
-    /// second on, a convolution's injection has stride 2 while the sides of the images are even and at least 4. What a config.toml
+    /// second on, a convolution's injection has stride 2 while the sides of the images are even and at least 6. What a config.toml
     /// can say about each block is in docs/config.md.
     #[arg(long, value_name = "LIST", value_parser = Blocks::parse, conflicts_with = "channels")]
     blocks: Option<Blocks>,
@@ -498,7 +498,12 @@ fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path, device: &str) 
         }
         _ => String::new(),
     };
-    eprintln!("{}: {size}{parameters}{solver}; seed {}; {}", model.core.name(), config.seed, folder.display());
+    eprintln!(
+        "{}: {size}{parameters}{solver}; seed {}; {}",
+        model.core.name(),
+        config.seed,
+        folder.display()
+    );
     if let Some(words) = recipe::in_words(config) {
         eprintln!("with {words}");
     }

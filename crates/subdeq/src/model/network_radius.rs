@@ -117,7 +117,8 @@ impl<D: Backend> Classifier<D> {
                 let z = sample_of(&before.z, before.errors.len(), sample);
                 let means = Means::of(z, self.blocks[block - 1].shape.pooling(1));
                 // The means in f64 stand for the exact ones; how far they are is added.
-                distance = point(link.input.norm) * (distance / point(link.window as f64) + point(means.error));
+                distance =
+                    point(link.input.norm) * (distance / point(link.window as f64) + point(means.error));
                 self.injection_error(block, &link.input, |pixel, channel| means.at(pixel, channel), y)
             };
             distance = point(own) + point(link.gain) * (point(two_norm(&moved)) + distance);

@@ -229,8 +229,7 @@ pub(super) fn reach<D: Backend>(
     Ok(match (evidence, metric) {
         // T3: m ||dz|| <= ||dy||; outside the activation, z - y is the solution for W y.
         (Evidence::Splitting { weights, margin, lipschitz, .. }, _) => {
-            let (m, norm) =
-                (Interval::point(*margin), Interval::point(*lipschitz) + Interval::point(1.0));
+            let (m, norm) = (Interval::point(*margin), Interval::point(*lipschitz) + Interval::point(1.0));
             let one = Interval::point(1.0);
             let gain = if outer { one + norm / m } else { one / m };
             // The margin holds in the norm ||T x||_2.
@@ -239,9 +238,7 @@ pub(super) fn reach<D: Backend>(
             Some(Reach::TwoNorm { gain: (gain * spread).hi })
         }
         (_, Metric::Thompson)
-            if outer
-                && map.normalisation().is_none()
-                && !matches!(map.form(), Form::PowerRatio { .. }) =>
+            if outer && map.normalisation().is_none() && !matches!(map.form(), Form::PowerRatio { .. }) =>
         {
             factor.map(|factor| Reach::Thompson { factor })
         }

@@ -6,7 +6,7 @@ use subdeq_engine::network::Adam;
 use super::sizes::check_model;
 use super::trainer::EVALUATION_BATCH;
 use super::{Checkpoint, Cosine, Recipe};
-use crate::model::ClassifierSpec;
+use crate::model::{ClassifierSpec, CoreSpec};
 use crate::{Error, Result};
 
 /// Which data, cut and standardised how. The trainer does not read data; it records where they came from.
@@ -136,7 +136,24 @@ impl TrainConfig {
                 "warm starts are for models of one block: leave --warm-start out".into(),
             ));
         }
+        self.check_proofs()?;
         self.recipe.check(&self.model, self.epochs)
+    }
+
+    /// Refuses networks that could be trained but not certified.
+    fn check_proofs(&self) -> Result<()> {
+        for (index, (shape, block)) in self.model.blocks().iter().enumerate().skip(1) {
+            let (height, width) = shape.sides();
+            let circular = matches!(&block.core, CoreSpec::Equilibrium { architecture, .. } if architecture.is_monotone());
+            if circular && block.pool.is_some() && height.min(width) < 3 {
+                return Err(Error::Invalid(format!(
+                    "block {} has images of {height}x{width}: the 3x3 kernels of monotone maps continue at the opposite border, and are \
+                     proved for images of at least their own size",
+                    index + 1
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The update of step `step` (from 0), where an epoch has so many batches.

@@ -209,9 +209,9 @@ fn each_sample<D: Backend<Elem = f32>>(
     let mut certificates = Vec::with_capacity(indices.len());
     for batch in indices.chunks(EVALUATION_BATCH) {
         let y = model.injected(&standardised(images, batch))?;
-        let layer = model
-            .equilibrium()
-            .ok_or_else(|| Error::Invalid("only a model of one equilibrium is certified image by image".into()))?;
+        let layer = model.equilibrium().ok_or_else(|| {
+            Error::Invalid("only a model of one equilibrium is certified image by image".into())
+        })?;
         certificates.extend(verdicts(layer, &y)?);
     }
     Ok(certificates)
