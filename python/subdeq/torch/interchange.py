@@ -31,6 +31,8 @@ class RunModule(nn.Module):
         core = model["core"]
         if core["kind"] != "equilibrium":
             raise ValueError(f"this run's model is {core['kind']}, not an equilibrium: there is no layer for it")
+        if model.get("block"):
+            raise ValueError("this run's model is a network of several blocks: there is no module for it")
         architecture = core["architecture"]
         hidden, self.pool, channels = model["hidden"], model["pool"], model["channels"]
         images = self.pool is not None

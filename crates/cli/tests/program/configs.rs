@@ -32,6 +32,11 @@ fn keys(prefix: &str, table: &toml::Table, found: &mut BTreeSet<String>) {
         let path = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
         match value {
             toml::Value::Table(inner) => keys(&path, inner, found),
+            // Blocks, whose cores have the keys of the first one's.
+            toml::Value::Array(items) if items.first().is_some_and(toml::Value::is_table) => {
+                let inner = items.iter().filter_map(toml::Value::as_table).flat_map(toml::Table::keys);
+                found.extend(inner.map(|key| format!("{path}.{key}")));
+            }
             _ => {
                 found.insert(path);
             }
@@ -48,6 +53,7 @@ fn the_page_has_every_key_and_no_other() {
     let runs = [
         "--model monotone",
         "--model monotone-tied --injection-norm --dropout-head 0.1",
+        "--model monotone-tied --arch conv --blocks 4,6",
         "--data own.npz --arch dense --split standard --validation 100",
         "--model subdeq-tanh --arch conv --pool 4 --channels 4",
         "--model subdeq-normalized-tanh --solver broyden",

@@ -8,6 +8,7 @@ mod graph;
 mod killed;
 mod lying;
 mod model_file;
+mod networks;
 mod own_data;
 mod report;
 mod reproduce;

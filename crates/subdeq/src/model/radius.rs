@@ -11,13 +11,14 @@ use subdeq_theory::certificate::{Certificate, Evidence, Metric, Verdict};
 use subdeq_theory::interval::Interval;
 use subdeq_theory::robustness::{Margin, input_radius};
 
-use super::{Classifier, norm_shape};
+use super::Classifier;
+use super::block::{BlockShape, block_prefix};
 use crate::error_bound::extremes;
-use crate::{Error, Result};
+use crate::{Equilibrium, Error, Result};
 
 /// How far a solution follows its injection.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Reach {
+pub(super) enum Reach {
     /// `||dz||_2 <= gain ||dy||_2`.
     TwoNorm { gain: f64 },
     /// The factor of the map in Thompson's metric, the injection added at the end.
@@ -25,30 +26,30 @@ enum Reach {
 }
 
 /// The logits as a function of the state, `C z + d`.
-struct Head {
+pub(super) struct Head {
     /// Class after class, each in the engine's order of a state.
     weights: Vec<Vec<Interval>>,
     offsets: Vec<Interval>,
 }
 
 /// What was computed for a sample, and how far it is from the truth.
-struct Found<'a> {
-    z: &'a [f64],
-    class: usize,
+pub(super) struct Found<'a> {
+    pub z: &'a [f64],
+    pub class: usize,
     /// Distance of `z` to the solution, in the metric of the certificate.
-    error: f64,
+    pub error: f64,
     /// Distance of each injection to the exact one.
-    moved: Vec<f64>,
+    pub moved: Vec<f64>,
 }
 
 /// `U x + b` of the injection, with its norm's running statistics folded into both.
-struct Input {
+pub(super) struct Input {
     weights: Vec<Interval>,
     bias: Vec<Interval>,
     /// 2-norms of the rows (of the kernels of each channel), rounded up.
     row_norms: Vec<f64>,
     /// A bound of `||U||_2`.
-    norm: f64,
+    pub norm: f64,
 }
 
 impl<D: Backend> Classifier<D> {
@@ -59,11 +60,10 @@ impl<D: Backend> Classifier<D> {
     /// # Errors
     /// Images that do not fit.
     pub fn certified_radii(&mut self, x: &[D::Elem], certificate: &Certificate) -> Result<Vec<Option<f64>>> {
-        let (head, input) = (self.head()?, self.input()?);
+        let (head, input) = (self.head()?, self.input(0)?);
         let answers = self.answers(x)?;
-        let (Some(reach), Some(layer)) = (self.reach(certificate)?, self.equilibrium()) else {
-            return Ok(vec![None; answers.len()]);
-        };
+        let Some(layer) = self.equilibrium() else { return Ok(vec![None; answers.len()]) };
+        let Some(reach) = reach(layer, certificate)? else { return Ok(vec![None; answers.len()]) };
         let z = layer.read_states()?;
         let y = self.injected(x)?;
         let bounds = match self.equilibrium() {
@@ -76,45 +76,15 @@ impl<D: Backend> Classifier<D> {
             let error = bounds[sample].as_ref()?.value;
             let (z, y) = (&z[sample * state..][..state], &y[sample * state..][..state]);
             let x = &x[sample * self.input_len()..][..self.input_len()];
-            let found =
-                Found { z, class: answers[sample].class(), error, moved: self.injection_error(&input, x, y) };
+            let pixels = self.spec.height * self.spec.width;
+            let moved = self.injection_error(0, &input, |pixel, channel| x[channel * pixels + pixel], y);
+            let found = Found { z, class: answers[sample].class(), error, moved };
             Some(match reach {
-                Reach::TwoNorm { gain } => head.two_norm_radius(&found, gain, &input),
+                Reach::TwoNorm { gain } => head.two_norm_radius(&found, gain, input.norm),
                 Reach::Thompson { factor } => head.thompson_radius(&found, factor, &input),
             })
         };
         Ok((0..answers.len()).map(one).collect())
-    }
-
-    fn reach(&mut self, certificate: &Certificate) -> Result<Option<Reach>> {
-        let Some(layer) = self.equilibrium() else { return Ok(None) };
-        let (map, scope) = (layer.equation()?, layer.scope());
-        let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else { return Ok(None) };
-        if certificate.scope != scope || certificate.map != map {
-            return Ok(None);
-        }
-        let outer = map.injection() == Injection::Outer;
-        Ok(match (evidence, metric) {
-            // T3: m ||dz|| <= ||dy||; outside the activation, z - y is the solution for W y.
-            (Evidence::Splitting { weights, margin, lipschitz, .. }, _) => {
-                let (m, norm) =
-                    (Interval::point(*margin), Interval::point(*lipschitz) + Interval::point(1.0));
-                let one = Interval::point(1.0);
-                let gain = if outer { one + norm / m } else { one / m };
-                // The margin holds in the norm ||T x||_2.
-                let (least, most) = extremes(weights);
-                let spread = Interval::point(most) / Interval::point(least);
-                Some(Reach::TwoNorm { gain: (gain * spread).hi })
-            }
-            (_, Metric::Thompson)
-                if outer
-                    && map.normalisation().is_none()
-                    && !matches!(map.form(), Form::PowerRatio { .. }) =>
-            {
-                factor.map(|factor| Reach::Thompson { factor })
-            }
-            _ => None,
-        })
     }
 
     /// A stored array by its name.
@@ -137,14 +107,14 @@ impl<D: Backend> Classifier<D> {
         Ok((0..scale.len()).map(channel).collect())
     }
 
-    fn head(&mut self) -> Result<Head> {
+    pub(super) fn head(&mut self) -> Result<Head> {
         let state = self.state()?;
         let array = |name: &str| Self::array(&state, name);
         let (weight, bias) = (array("head.weight")?, array("head.bias")?);
         let (factor, shift): (Vec<_>, Vec<_>) = Self::folded_norm(&state, "norm")?.into_iter().unzip();
         let point = Interval::point;
-        let channels = self.spec.hidden;
-        let shape = norm_shape(&self.spec, 1);
+        let last = self.last()?.shape;
+        let (channels, shape) = (last.hidden, last.pooling(1));
         let (rows, columns) = (shape.height / shape.window, shape.width / shape.window);
         let (features, area) = (shape.pooled_len(), point((shape.window * shape.window) as f64));
         let class = |k: usize| {
@@ -167,16 +137,17 @@ impl<D: Backend> Classifier<D> {
         Ok(Head { weights, offsets })
     }
 
-    fn input(&mut self) -> Result<Input> {
-        let state = self.state()?;
+    /// What is between a block and the one before it.
+    pub(super) fn input(&mut self, block: usize) -> Result<Input> {
+        let (state, prefix) = (self.state()?, block_prefix(block));
         let point = Interval::point;
         let intervals = |name: &str| -> Result<Vec<Interval>> {
-            Ok(Self::array(&state, name)?.into_iter().map(point).collect())
+            Ok(Self::array(&state, &format!("{prefix}injection0.{name}"))?.into_iter().map(point).collect())
         };
-        let (mut weights, mut bias) = (intervals("injection0.weight")?, intervals("injection0.bias")?);
+        let (mut weights, mut bias) = (intervals("weight")?, intervals("bias")?);
         let fan_in = weights.len() / bias.len();
-        if self.spec.injection_norm {
-            let folded = Self::folded_norm(&state, "injection0.norm")?;
+        if self.blocks[block].injections[0].norm().is_some() {
+            let folded = Self::folded_norm(&state, &format!("{prefix}injection0.norm"))?;
             for ((row, bias), (factor, shift)) in weights.chunks_exact_mut(fan_in).zip(&mut bias).zip(folded)
             {
                 row.iter_mut().for_each(|w| *w = *w * factor);
@@ -201,38 +172,78 @@ impl<D: Backend> Classifier<D> {
         Ok(Input { weights, bias, row_norms, norm })
     }
 
-    /// How far each computed injection can be from the exact one.
-    fn injection_error(&self, input: &Input, x: &[f64], y: &[f64]) -> Vec<f64> {
+    /// How far each computed injection of a block can be from that of the input `x(pixel, channel)`.
+    pub(super) fn injection_error(
+        &self,
+        block: usize,
+        input: &Input,
+        x: impl Fn(usize, usize) -> f64,
+        y: &[f64],
+    ) -> Vec<f64> {
         let point = Interval::point;
-        let (width, height, inputs) = (self.spec.width, self.spec.height, self.spec.channels);
+        let BlockShape { height, width, channels: inputs, stride, pool, .. } = self.blocks[block].shape;
         let outputs = input.bias.len();
         let exact = |i: usize| {
             let (pixel, o) = (i / outputs, i % outputs);
-            if self.spec.pool.is_none() {
-                let row = &input.weights[o * x.len()..][..x.len()];
-                return row.iter().zip(x).fold(input.bias[o], |sum, (&w, x)| sum + w * point(*x));
+            if pool.is_none() {
+                // Channel after channel, as dense layers read images.
+                let (pixels, len) = (height * width, height * width * inputs);
+                let row = input.weights[o * len..][..len].iter().enumerate();
+                return row.fold(input.bias[o], |sum, (at, &w)| sum + w * point(x(at % pixels, at / pixels)));
             }
             let mut sum = input.bias[o];
+            let (row, column) = (pixel / (width / stride) * stride, pixel % (width / stride) * stride);
             for tap in 0..9 {
-                let (row, column) = (pixel / width + tap / 3, pixel % width + tap % 3);
+                let (row, column) = (row + tap / 3, column + tap % 3);
                 // Rows and columns count from one outside the image.
                 if (1..=height).contains(&row) && (1..=width).contains(&column) {
                     let at = (row - 1) * width + column - 1;
                     for c in 0..inputs {
-                        let x = point(x[c * height * width + at]);
-                        sum = sum + input.weights[(o * inputs + c) * 9 + tap] * x;
+                        sum = sum + input.weights[(o * inputs + c) * 9 + tap] * point(x(at, c));
                     }
                 }
             }
             sum
         };
+        let rectifies = self.injections(block).1;
         let rectified = |u: Interval| Interval::new(u.lo.max(0.0), u.hi.max(0.0));
         (0..y.len())
-            .map(|i| if self.rectified { rectified(exact(i)) } else { exact(i) })
+            .map(|i| if rectifies { rectified(exact(i)) } else { exact(i) })
             .zip(y)
             .map(|(exact, &y)| (exact - point(y)).magnitude())
             .collect()
     }
+}
+
+/// How far the solutions of a layer follow their injections, if the certificate is about that layer and says so.
+pub(super) fn reach<D: Backend>(
+    layer: &mut Equilibrium<D>,
+    certificate: &Certificate,
+) -> Result<Option<Reach>> {
+    let (map, scope) = (layer.equation()?, layer.scope());
+    let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else { return Ok(None) };
+    if certificate.scope != scope || certificate.map != map {
+        return Ok(None);
+    }
+    let outer = map.injection() == Injection::Outer;
+    Ok(match (evidence, metric) {
+        // T3: m ||dz|| <= ||dy||; outside the activation, z - y is the solution for W y.
+        (Evidence::Splitting { weights, margin, lipschitz, .. }, _) => {
+            let (m, norm) = (Interval::point(*margin), Interval::point(*lipschitz) + Interval::point(1.0));
+            let one = Interval::point(1.0);
+            let gain = if outer { one + norm / m } else { one / m };
+            // The margin holds in the norm ||T x||_2.
+            let (least, most) = extremes(weights);
+            let spread = Interval::point(most) / Interval::point(least);
+            Some(Reach::TwoNorm { gain: (gain * spread).hi })
+        }
+        (_, Metric::Thompson)
+            if outer && map.normalisation().is_none() && !matches!(map.form(), Form::PowerRatio { .. }) =>
+        {
+            factor.map(|factor| Reach::Thompson { factor })
+        }
+        _ => None,
+    })
 }
 
 impl Head {
@@ -244,18 +255,19 @@ impl Head {
         })
     }
 
-    fn two_norm_radius(&self, found: &Found<'_>, gain: f64, input: &Input) -> f64 {
+    /// Where states follow images by `gain` times `norm` at most.
+    pub(super) fn two_norm_radius(&self, found: &Found<'_>, gain: f64, norm: f64) -> f64 {
         let Found { z, class, error, ref moved } = *found;
         let point = Interval::point;
         let mut least = f64::INFINITY;
         for (weights, offset) in self.margins(class) {
             let margin = weights.iter().zip(z).fold(offset, |sum, (&w, &z)| sum + w * point(z));
-            let norm = weights.iter().fold(point(0.0), |sum, w| sum + w.square()).sqrt().hi;
+            let size = length(&weights);
             // The solution may be `error` away from z, and the margin with it.
-            let reach = (point(margin.lo) - point(norm) * point(error)) / point(norm);
+            let reach = (point(margin.lo) - point(size) * point(error)) / point(size);
             least = least.min(reach.lo);
         }
-        let radius = (point(least) / point(gain) - point(two_norm(moved))) / point(input.norm);
+        let radius = (point(least) / point(gain) - point(two_norm(moved))) / point(norm);
         radius.lo.max(0.0)
     }
 
@@ -281,12 +293,12 @@ impl Head {
     }
 }
 
-fn numbers<T: Real>(x: &[T]) -> Vec<f64> {
+pub(super) fn numbers<T: Real>(x: &[T]) -> Vec<f64> {
     x.iter().map(|x| x.to_f64()).collect()
 }
 
 /// Upper bound of the 2-norm.
-fn two_norm(x: &[f64]) -> f64 {
+pub(super) fn two_norm(x: &[f64]) -> f64 {
     length(&x.iter().map(|&x| Interval::point(x)).collect::<Vec<_>>())
 }
 

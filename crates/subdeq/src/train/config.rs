@@ -6,7 +6,7 @@ use subdeq_engine::network::Adam;
 use super::sizes::check_model;
 use super::trainer::EVALUATION_BATCH;
 use super::{Checkpoint, Cosine, Recipe};
-use crate::model::ClassifierSpec;
+use crate::model::{ClassifierSpec, CoreSpec};
 use crate::{Error, Result};
 
 /// Which data, cut and standardised how. The trainer does not read data; it records where they came from.
@@ -131,7 +131,29 @@ impl TrainConfig {
                 return Err(Error::Invalid(format!("{what} must be a number from 0, not {x}")));
             }
         }
+        if self.warm_start && !self.model.deeper.is_empty() {
+            return Err(Error::Invalid(
+                "warm starts are for models of one block: leave --warm-start out".into(),
+            ));
+        }
+        self.check_proofs()?;
         self.recipe.check(&self.model, self.epochs)
+    }
+
+    /// Refuses networks that could be trained but not certified.
+    fn check_proofs(&self) -> Result<()> {
+        for (index, (shape, block)) in self.model.blocks().iter().enumerate().skip(1) {
+            let (height, width) = shape.sides();
+            let circular = matches!(&block.core, CoreSpec::Equilibrium { architecture, .. } if architecture.is_monotone());
+            if circular && block.pool.is_some() && height.min(width) < 3 {
+                return Err(Error::Invalid(format!(
+                    "block {} has images of {height}x{width}: the 3x3 kernels of monotone maps continue at the opposite border, and are \
+                     proved for images of at least their own size",
+                    index + 1
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The update of step `step` (from 0), where an epoch has so many batches.
@@ -164,7 +186,7 @@ impl TrainConfig {
 
     /// Refuses a checkpoint that a training with this config cannot have come to.
     pub(super) fn check_position(&self, at: &Checkpoint) -> Result<()> {
-        let Checkpoint { epoch, step, running, best, splitting_step, metrics_lines, .. } = at;
+        let Checkpoint { epoch, step, running, best, splitting_step, deeper_steps, metrics_lines, .. } = at;
         // No training counts so far; sums with them stay in range.
         let counts = [*step, at.batches as u64, running.samples as u64, running.correct as u64];
         let uncounted = counts.iter().chain([&(running.converged as u64)]).any(|&n| n > MAX_STEPS);
@@ -176,11 +198,10 @@ impl TrainConfig {
                 self.epochs
             )));
         }
-        match splitting_step {
-            Some(step) if !(*step > 0.0 && step.is_finite()) => {
-                Err(Error::Invalid(format!("the step of its splitting is {step}, not above 0")))
-            }
-            _ => Ok(()),
+        let unusable = |step: &&f64| !(**step > 0.0 && step.is_finite());
+        match splitting_step.iter().chain(deeper_steps.iter().flatten()).find(unusable) {
+            Some(step) => Err(Error::Invalid(format!("the step of its splitting is {step}, not above 0"))),
+            None => Ok(()),
         }
     }
 }

@@ -72,7 +72,7 @@ pub fn evaluate_in_full<D: Backend<Elem = f32>>(
         median_factor: verdicts.median_factor(),
         confusion,
         class_names: note.config.data.class_names.clone(),
-        iterations: if model.equilibrium().is_some() { iterations.into_iter().collect() } else { Vec::new() },
+        iterations: if note.certificate.is_some() { iterations.into_iter().collect() } else { Vec::new() },
         residuals: curves(model, images)?,
         examples: examples(model, note, images, (&answers, &verdicts), plan.examples)?,
     })
@@ -91,7 +91,10 @@ pub fn certified_radii<D: Backend<Elem = f32>>(
     let Some(certificate) = &note.certificate else {
         return Ok(vec![None; x.len() / model.input_len()]);
     };
-    let radii = model.certified_radii(x, certificate)?;
+    let radii = match certificate.single() {
+        Some(single) => model.certified_radii(x, single)?,
+        None => model.network_radii(x, certificate)?,
+    };
     // Standardised numbers move by 1/deviation per pixel value, and are themselves rounded to f32.
     let deviation = note.config.data.deviation.iter().fold(f64::INFINITY, |m, &d| m.min(d));
     let in_pixels = |(radius, x): (Option<f64>, &[f32])| {
@@ -172,7 +175,9 @@ fn sample_verdicts<D: Backend<Elem = f32>>(
     let samples = match &note.certificate {
         None => Vec::new(),
         // What holds for every input holds for each.
-        Some(all) if all.verdict.is_proven() => vec![summary(all); count],
+        Some(all) if all.is_proven() => vec![all.single().map_or((true, None), summary); count],
+        // What a deeper layer gets is known up to the error of the ones before it: no single input to prove anything for.
+        Some(all) if all.single().is_none() => Vec::new(),
         Some(_) => {
             let proofs = each_sample(model, images, count, |layer, y| layer.prove_samples(y, plan.threads))?;
             proofs.iter().map(summary).collect()
@@ -184,7 +189,7 @@ fn sample_verdicts<D: Backend<Elem = f32>>(
 /// The verdicts for the first `count` images, one by one.
 ///
 /// # Errors
-/// A model without a fixed point; images that do not fit.
+/// A model without a fixed point or of several blocks; images that do not fit.
 pub fn certify_samples<D: Backend<Elem = f32>>(
     model: &mut Classifier<D>,
     images: &Images,
@@ -204,9 +209,9 @@ fn each_sample<D: Backend<Elem = f32>>(
     let mut certificates = Vec::with_capacity(indices.len());
     for batch in indices.chunks(EVALUATION_BATCH) {
         let y = model.injected(&standardised(images, batch))?;
-        let layer = model
-            .equilibrium()
-            .ok_or_else(|| Error::Invalid("a model without a fixed point has none to certify".into()))?;
+        let layer = model.equilibrium().ok_or_else(|| {
+            Error::Invalid("only a model of one equilibrium is certified image by image".into())
+        })?;
         certificates.extend(verdicts(layer, &y)?);
     }
     Ok(certificates)
@@ -215,7 +220,7 @@ fn each_sample<D: Backend<Elem = f32>>(
 fn curves<D: Backend<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Vec<Vec<f64>>> {
     let indices: Vec<usize> = (0..CURVES.min(images.len())).collect();
     let y = model.injected(&standardised(images, &indices))?;
-    match model.equilibrium() {
+    match model.equilibrium_of(0) {
         Some(layer) => layer.residual_curves(&y, CURVE_FLOOR, CURVE_LIMIT),
         None => Ok(Vec::new()),
     }
@@ -240,7 +245,7 @@ fn examples<D: Backend<Elem = f32>>(
     let [channels, height, width] = images.shape();
     let white = f64::from(note.config.data.white);
     let byte = |&pixel: &u8| (f64::from(pixel) * 255.0 / white).round() as u8;
-    let everywhere = note.certificate.as_ref().is_some_and(|all| all.verdict.is_proven());
+    let everywhere = note.certificate.as_ref().is_some_and(|all| all.is_proven());
     let example = |(index, radius): (usize, Option<f64>)| {
         let answer = &answers[index];
         let one_by_one = verdicts.samples.get(index).map(|(proven, _)| *proven);

@@ -11,6 +11,7 @@ mod fixed_points;
 mod fuzz_model_files;
 mod gradients;
 mod model_file;
+mod networks;
 mod ode;
 mod promises;
 mod radii;

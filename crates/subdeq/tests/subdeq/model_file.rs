@@ -30,6 +30,7 @@ fn normed(name: &str, layout: Layout, injection_norm: bool) -> (Model, ModelNote
         classes: 2,
         core: CoreSpec::named(name, layout).unwrap(),
         init: Init::Release,
+        deeper: Vec::new(),
     };
     let data = DataConfig {
         name: "none".into(),
@@ -55,7 +56,7 @@ fn normed(name: &str, layout: Layout, injection_norm: bool) -> (Model, ModelNote
         model: spec.clone(),
     };
     let mut model = Model::new(cpu(), spec, &mut rng(7)).unwrap();
-    let certificate = model.equilibrium().map(|layer| layer.certify(layer.scope()).unwrap());
+    let certificate = model.certify().unwrap();
     (model, ModelNote { config, selected: (1, 10.0), certificate })
 }
 

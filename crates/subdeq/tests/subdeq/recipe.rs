@@ -112,7 +112,7 @@ fn full(layout: Layout, name: &str) -> TrainConfig {
 }
 
 /// Trains in a folder, stopping after each of these numbers of batches; what is selected in the end, and which epoch.
-fn trained(
+pub fn trained(
     folder: &Path,
     config: &TrainConfig,
     parts: &Parts,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::map::ParametrisedMap;
-use subdeq::model::{Classifier, ClassifierSpec, CoreSpec};
+use subdeq::model::{BlockSpec, Classifier, ClassifierSpec, CoreSpec};
 use subdeq::{
     Adam, Adjoint, Anderson, Backend, Broyden, Cpu, Equilibrium, EquilibriumBuilder, ForwardBackward, Init,
     Layout, PeacemanRachford, Picard, Real, Solver, Stopping,
@@ -119,6 +119,10 @@ pub fn check<D: Backend<Elem = f32>>(device: &Arc<D>, cpu: &Arc<Cpu<f64>>, mut t
             let errors = training(device, cpu, layout, name).map_err(|why| why.to_string());
             tell(Line { what, solver: "", errors });
         }
+    }
+    for name in ["monotone-tied", "split-sign"] {
+        let errors = network_training(device, cpu, name).map_err(|why| why.to_string());
+        tell(Line { what: format!("training {name}, a network"), solver: "", errors });
     }
 }
 
@@ -255,6 +259,7 @@ fn training<D: Backend<Elem = f32>>(
     layout: Layout,
     name: &str,
 ) -> subdeq::Result<Vec<(&'static str, f64)>> {
+    let core = CoreSpec::named(name, layout)?;
     let spec = ClassifierSpec {
         height: 12,
         width: 12,
@@ -263,9 +268,47 @@ fn training<D: Backend<Elem = f32>>(
         pool: (layout == Layout::Conv).then_some(4),
         injection_norm: false,
         classes: 7,
-        core: CoreSpec::named(name, layout)?,
+        core,
         init: Init::Release,
+        deeper: Vec::new(),
     };
+    compared_losses(device, cpu, spec)
+}
+
+/// The same of a network: a block that is strided and one that is pooled, with norms, behind the first.
+fn network_training<D: Backend<Elem = f32>>(
+    device: &Arc<D>,
+    cpu: &Arc<Cpu<f64>>,
+    name: &str,
+) -> subdeq::Result<Vec<(&'static str, f64)>> {
+    let core = CoreSpec::named(name, Layout::Conv)?;
+    let block = |hidden, stride, pool| BlockSpec {
+        hidden,
+        stride,
+        pool: Some(pool),
+        injection_norm: true,
+        core: core.clone(),
+    };
+    let spec = ClassifierSpec {
+        height: 16,
+        width: 16,
+        channels: 3,
+        hidden: 8,
+        pool: Some(1),
+        injection_norm: true,
+        classes: 7,
+        core: core.clone(),
+        init: Init::Release,
+        deeper: vec![block(16, 2, 2), block(12, 1, 4)],
+    };
+    compared_losses(device, cpu, spec)
+}
+
+fn compared_losses<D: Backend<Elem = f32>>(
+    device: &Arc<D>,
+    cpu: &Arc<Cpu<f64>>,
+    spec: ClassifierSpec,
+) -> subdeq::Result<Vec<(&'static str, f64)>> {
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     let mut model = Classifier::new(Arc::clone(device), spec.clone(), &mut rng)?;
     let mut right = Classifier::new(Arc::clone(cpu), spec, &mut rng)?;
@@ -311,6 +354,8 @@ mod tests {
             let errors = training(&cpu, &reference, Layout::Conv, name).unwrap();
             assert!(Line { what: name.into(), solver: "", errors: Ok(errors) }.holds(), "{name}");
         }
+        let errors = network_training(&cpu, &reference, "monotone-tied").unwrap();
+        assert!(Line { what: "network".into(), solver: "", errors: Ok(errors) }.holds());
         let architecture = ParametrisedMap::named("rational", Layout::Dense).unwrap();
         let mut problem = Problem::new(&cpu, Shape::Dense(5), &architecture).unwrap();
         let right = problem.answers(&reference, Picard.into(), REFERENCE).unwrap();

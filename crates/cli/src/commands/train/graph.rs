@@ -196,6 +196,7 @@ fn refuse_image_options(args: &Args) -> Result<(), Failure> {
     let given = [
         ("--arch", args.arch.is_some()),
         ("--batch", args.batch.is_some()),
+        ("--blocks", args.blocks.is_some()),
         ("--pool", args.pool.is_some()),
         ("--split", args.split.is_some()),
         ("--warm-start", args.warm_start),

@@ -93,6 +93,7 @@ impl RecipeOptions {
     pub fn apply(&self, config: &mut TrainConfig) -> Result<(), Failure> {
         let TrainConfig { recipe, data, model, .. } = config;
         model.injection_norm |= self.injection_norm;
+        model.deeper.iter_mut().for_each(|block| block.injection_norm |= self.injection_norm);
         recipe.dropout_input = self.dropout_input.unwrap_or(recipe.dropout_input);
         recipe.dropout_head = self.dropout_head.unwrap_or(recipe.dropout_head);
         recipe.label_smoothing = self.label_smoothing.unwrap_or(recipe.label_smoothing);
