@@ -7,6 +7,7 @@
 mod error;
 mod ranks;
 mod session;
+mod travel;
 
 pub use error::{Error, Result};
 pub use ranks::{Number, Ranks};

@@ -28,6 +28,7 @@ mod run_folder;
 mod schedule;
 mod sizes;
 mod stored_arrays;
+mod together;
 mod trainer;
 
 pub use array_shapes::{ArrayShapes, array_shapes};
@@ -46,4 +47,5 @@ pub use schedule::Cosine;
 pub(crate) use sizes::check_steps;
 pub use sizes::{ArraySizes, check_arrays, check_model, fits_memory, model_arrays, state_arrays};
 pub use subdeq_engine::{Images, Order};
+pub(crate) use together::told_checkpoint;
 pub use trainer::{EpochMetrics, Progress, Running, Selected, Trainer, Watch, evaluate, restore};

@@ -24,6 +24,12 @@ pub struct CpuGraph<T: SimdReal> {
 }
 
 impl<T: SimdReal> CpuGraph<T> {
+    /// Whether the matrix equals its transpose.
+    #[must_use]
+    pub fn is_symmetric(&self) -> bool {
+        self.adjacency.is_symmetric()
+    }
+
     /// This process's part of a graph that several share: its rows of a symmetric matrix, whose columns are numbered as in the
     /// whole, and of the features.
     ///
