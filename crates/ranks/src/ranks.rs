@@ -90,23 +90,47 @@ impl Ranks {
     /// # Errors
     /// MPI failed.
     pub fn all_gather<T: Number>(&self, mine: &[T]) -> Result<Vec<T>> {
+        let mut counts = vec![0u64; self.size()];
+        counts[self.rank()] = mine.len() as u64;
         #[cfg(feature = "mpi")]
         if let Some(world) = &self.world {
-            let fits = |count: usize| {
-                i32::try_from(count).map_err(|_| Error::Mpi(format!("{count} numbers are too many")))
-            };
-            let mut counts = vec![0u64; self.size()];
             world.allgather(&[mine.len() as u64], &mut counts)?;
-            let ends = counts.iter().scan(0, |end, &count| {
-                *end += count as usize;
-                Some(*end)
-            });
-            let starts = std::iter::once(0).chain(ends).map(fits).collect::<Result<Vec<i32>>>()?;
-            let counts = counts.iter().map(|&count| fits(count as usize)).collect::<Result<Vec<i32>>>()?;
-            let mut all = vec![T::default(); starts[self.size()] as usize];
-            world.allgatherv(mine, &mut all, &counts, &starts[..self.size()])?;
+        }
+        let counts: Vec<usize> = counts.into_iter().map(|count| count as usize).collect();
+        self.gather_parts(mine, &counts)
+    }
+
+    /// The same where every rank knows how many numbers each of them gives.
+    ///
+    /// # Errors
+    /// MPI failed.
+    pub fn gather_parts<T: Number>(&self, mine: &[T], counts: &[usize]) -> Result<Vec<T>> {
+        #[cfg(feature = "mpi")]
+        if let Some(world) = &self.world {
+            let (counts, starts, total) = layout(counts)?;
+            let mut all = vec![T::default(); total];
+            world.allgatherv(mine, &mut all, &counts, &starts)?;
             return Ok(all);
         }
+        let _ = counts;
+        Ok(mine.to_vec())
+    }
+
+    /// Sends every rank a piece of `mine`, the pieces one after the other, `to[rank]` numbers long; returns the pieces that the ranks
+    /// sent to this one, `from[rank]` numbers long.
+    ///
+    /// # Errors
+    /// MPI failed.
+    pub fn exchange<T: Number>(&self, mine: &[T], to: &[usize], from: &[usize]) -> Result<Vec<T>> {
+        #[cfg(feature = "mpi")]
+        if let Some(world) = &self.world {
+            let (to, sent, _) = layout(to)?;
+            let (from, received, total) = layout(from)?;
+            let mut all = vec![T::default(); total];
+            world.alltoallv(mine, &to, &sent, &mut all, &from, &received)?;
+            return Ok(all);
+        }
+        let _ = (to, from);
         Ok(mine.to_vec())
     }
 
@@ -123,12 +147,24 @@ impl Ranks {
         Ok(())
     }
 
+    /// The text of rank 0, on every rank; what the others give is not looked at.
+    ///
+    /// # Errors
+    /// MPI failed.
+    pub fn tell(&self, text: &str) -> Result<String> {
+        let mut len = [text.len() as u64];
+        self.broadcast(&mut len, 0)?;
+        let mut bytes = if self.is_first() { text.as_bytes().to_vec() } else { vec![0; len[0] as usize] };
+        self.broadcast(&mut bytes, 0)?;
+        String::from_utf8(bytes).map_err(|_| Error::Mpi("a text arrived damaged".into()))
+    }
+
     /// Whether it holds on any rank, on every rank.
     ///
     /// # Errors
     /// MPI failed.
     pub fn any(&self, holds: bool) -> Result<bool> {
-        Ok(self.all_gather(&[u8::from(holds)])?.contains(&1))
+        Ok(self.gather_parts(&[u8::from(holds)], &vec![1; self.size()])?.contains(&1))
     }
 
     /// Makes sure that all ranks hold the same bytes (of a file, a version, a configuration).
@@ -136,7 +172,7 @@ impl Ranks {
     /// # Errors
     /// [`Error::Differs`] on every rank, naming the first rank that differs from rank 0.
     pub fn agree(&self, what: &str, mine: &[u8], hint: &str) -> Result<()> {
-        let all = self.all_gather(&fingerprint(mine))?;
+        let all = self.gather_parts(&fingerprint(mine), &vec![2; self.size()])?;
         match all.chunks(2).position(|one| one != &all[..2]) {
             Some(rank) => Err(Error::Differs { what: what.to_owned(), rank, hint: hint.to_owned() }),
             None => Ok(()),
@@ -151,6 +187,21 @@ impl Ranks {
         }
         std::process::exit(i32::from(code))
     }
+}
+
+/// Counts of pieces that follow each other, where each begins, and where the last ends, as MPI takes them.
+#[cfg(feature = "mpi")]
+fn layout(counts: &[usize]) -> Result<(Vec<i32>, Vec<i32>, usize)> {
+    let fits =
+        |count: usize| i32::try_from(count).map_err(|_| Error::Mpi(format!("{count} numbers are too many for one message")));
+    let (mut starts, mut total) = (Vec::with_capacity(counts.len()), 0);
+    for &count in counts {
+        starts.push(fits(total)?);
+        total += count;
+    }
+    fits(total)?;
+    let counts = counts.iter().map(|&count| fits(count)).collect::<Result<_>>()?;
+    Ok((counts, starts, total))
 }
 
 /// Two numbers that differ, with near certainty, where bytes do (FNV-1a from two starts).

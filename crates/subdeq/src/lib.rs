@@ -49,6 +49,7 @@ mod memory;
 pub mod model;
 mod ode;
 mod parallel;
+pub mod sliced;
 mod solution;
 mod solver;
 mod theory;
@@ -70,4 +71,5 @@ pub use subdeq_engine::{Backend, Cpu, Cuda, Device, Operator, Outcome, Real, Sam
 pub use subdeq_map::{Activation, Form, Injection, Layout, Map, PNorm, Padding, Parametrisation};
 // The program reaches the three through this crate, so that there is one way in.
 pub use subdeq_theory::certificate::{Certificate, Scope, Verdict};
-pub use {subdeq_engine, subdeq_map, subdeq_theory};
+pub use subdeq_ranks::Ranks;
+pub use {subdeq_engine, subdeq_map, subdeq_ranks, subdeq_theory};
