@@ -41,7 +41,7 @@ pub(crate) use model_file::understood;
 pub use model_file::{ModelNote, effective_weights, is_model_file, load_model, save_model};
 pub use recipe::Recipe;
 pub use regular_file::{check_regular_file, read_regular_file};
-pub use run::{EVALUATION, Parts, RunOptions, train_run};
+pub use run::{EVALUATION, Parts, RunOptions, follow_run, lead_run, train_run};
 pub use run_folder::{Claim, RunFolder};
 pub use schedule::Cosine;
 pub(crate) use sizes::check_steps;

@@ -121,6 +121,7 @@ pub fn config(layout: Layout, name: &str, warm_start: bool) -> TrainConfig {
         weight_decay: 1e-5,
         seed: 3,
         warm_start,
+        slices: 0,
         rate: Cosine { start: 1e-2, end: 1e-3 },
         recipe: Recipe::default(),
         data: DataConfig {
