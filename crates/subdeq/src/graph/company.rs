@@ -1,6 +1,7 @@
 //! Ranks as the engine's company: what processes that share a graph say to each other.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use subdeq_engine::cpu::graph::Company;
 use subdeq_ranks::{Error, Number, Ranks, Result};
@@ -9,11 +10,18 @@ use subdeq_ranks::{Error, Number, Ranks, Result};
 pub(super) struct RankCompany {
     ranks: Ranks,
     failure: Mutex<Option<Error>>,
+    /// Bytes sent to single ranks, and messages.
+    traffic: [AtomicU64; 2],
 }
 
 impl RankCompany {
     pub fn new(ranks: &Ranks) -> RankCompany {
-        RankCompany { ranks: ranks.clone(), failure: Mutex::new(None) }
+        RankCompany { ranks: ranks.clone(), failure: Mutex::new(None), traffic: Default::default() }
+    }
+
+    /// Bytes sent to single ranks, and messages, since this was last asked.
+    pub fn take_traffic(&self) -> [u64; 2] {
+        self.traffic.each_ref().map(|count| count.swap(0, Ordering::Relaxed))
     }
 
     /// What came of a message; nothing if it failed, which is remembered.
@@ -57,6 +65,9 @@ impl<T: Number + Nothing> Company<T> for RankCompany {
         take: &mut [(usize, &mut [T])],
         meanwhile: &mut (dyn FnMut() + Send),
     ) {
+        let bytes: usize = give.iter().map(|(_, numbers)| size_of_val(*numbers)).sum();
+        self.traffic[0].fetch_add(bytes as u64, Ordering::Relaxed);
+        self.traffic[1].fetch_add(give.len() as u64, Ordering::Relaxed);
         if self.remember(self.ranks.travel(give, take, meanwhile)).is_none() {
             take.iter_mut().for_each(|(_, numbers)| numbers.fill(T::NOTHING));
         }

@@ -32,6 +32,8 @@ pub struct GraphProblem<D: Graphs = Cpu<f32>> {
 pub(super) struct Shared {
     /// The rows that are here.
     pub rows: Range<usize>,
+    /// The node whose label comes first: 0 where all labels are here.
+    pub labels_from: usize,
     /// What is known of the whole matrix.
     pub facts: GraphFacts,
 }
@@ -102,15 +104,18 @@ impl<D: Graphs<Elem = f32>> GraphProblem<D> {
 
     /// The row of a node in the matrices of this problem.
     pub(super) fn row(&self, node: u32) -> usize {
-        self.rows[node as usize] as usize
+        // Nodes of shards are numbered by their rows.
+        self.rows.get(node as usize).map_or(node as usize, |&row| row as usize)
     }
 
     /// Those of some nodes that are here with their classes, on a device, in the order of their rows: losses are added up in this
     /// order, whatever the number of ranks.
     pub(super) fn labelled(&self, device: &D, nodes: &[u32]) -> Result<LabelledNodes<D::Integers>> {
         let here = self.rows_here();
-        let labelled = nodes.iter().map(|&node| (self.row(node), self.labels[node as usize]));
-        let mut labelled: Vec<(usize, u32)> = labelled.filter(|(row, _)| here.contains(row)).collect();
+        let labels_from = self.part.as_ref().map_or(0, |part| part.labels_from);
+        let placed = nodes.iter().map(|&node| (self.row(node), node)).filter(|(row, _)| here.contains(row));
+        let mut labelled: Vec<(usize, u32)> =
+            placed.map(|(row, node)| (row, self.labels[node as usize - labels_from])).collect();
         labelled.sort_unstable();
         let (rows, labels): (Vec<u32>, Vec<u32>) =
             labelled.iter().map(|&(row, label)| ((row - here.start) as u32, label)).unzip();
@@ -138,7 +143,7 @@ impl<D: Graphs<Elem = f32>> GraphProblem<D> {
     /// Number of nodes.
     #[must_use]
     pub fn nodes(&self) -> usize {
-        self.labels.len()
+        self.part.as_ref().map_or(self.labels.len(), |part| part.facts.nodes)
     }
 
     /// Number of classes.
@@ -147,7 +152,7 @@ impl<D: Graphs<Elem = f32>> GraphProblem<D> {
         self.classes
     }
 
-    /// The class of each node.
+    /// The class of each node; of shards, of those that are here.
     #[must_use]
     pub fn labels(&self) -> &[u32] {
         &self.labels

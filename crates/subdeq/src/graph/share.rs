@@ -36,7 +36,12 @@ impl GraphProblem {
         let division = Division::new(matrix, features);
         let rows = division.rows_of(ranks.rank(), ranks.size());
         let part = (rows_of(matrix, &rows), rows_of(features, &rows));
-        let nodes = Nodes { labels: self.labels.clone(), classes: self.classes, rows: self.rows.clone() };
+        let nodes = Nodes {
+            labels: self.labels.clone(),
+            classes: self.classes,
+            rows: self.rows.clone(),
+            labels_from: 0,
+        };
         GraphProblem::of_part(ranks, &division, part, facts, nodes)
     }
 
@@ -46,7 +51,7 @@ impl GraphProblem {
         division: &Division,
         (matrix, features): (Csr<f32>, Csr<f32>),
         facts: GraphFacts,
-        Nodes { labels, classes, rows }: Nodes,
+        Nodes { labels, labels_from, classes, rows }: Nodes,
     ) -> Result<GraphProblem> {
         let company: Arc<dyn Company<f32>> = Arc::new(RankCompany::new(ranks));
         let graph = CpuGraph::part(&company, division, matrix, features)?;
@@ -57,16 +62,18 @@ impl GraphProblem {
             labels,
             classes,
             rows,
-            part: Some(Shared { rows: here, facts }),
+            part: Some(Shared { rows: here, labels_from, facts }),
         })
     }
 }
 
-/// What is known of all nodes.
+/// What is known of the nodes.
 pub(super) struct Nodes {
     pub labels: Vec<u32>,
+    /// The node whose label comes first.
+    pub labels_from: usize,
     pub classes: usize,
-    /// The row of each node.
+    /// The row of each node; none where nodes are numbered by their rows.
     pub rows: Vec<u32>,
 }
 
@@ -94,7 +101,7 @@ fn agree(ranks: &Ranks, matrix: &Csr<f32>, problem: &GraphProblem) -> Result<()>
     Ok(ranks.agree("the graph", &bytes, "give every machine the same files")?)
 }
 
-fn rows_of(matrix: &Csr<f32>, rows: &Range<usize>) -> Csr<f32> {
+pub(super) fn rows_of(matrix: &Csr<f32>, rows: &Range<usize>) -> Csr<f32> {
     let entries = matrix.starts[rows.start]..matrix.starts[rows.end];
     Csr {
         rows: rows.len(),

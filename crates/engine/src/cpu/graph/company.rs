@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::chunks::divide;
+use super::chunks::{divide, divide_by};
 use super::encoder::divide_features;
 use crate::network::Csr;
 
@@ -51,6 +51,12 @@ impl Division {
     #[must_use]
     pub fn new<T>(matrix: &Csr<T>, features: &Csr<T>) -> Division {
         Division { blocks: divide(&matrix.starts), slices: divide_features(&features.starts, features.cols) }
+    }
+
+    /// Of a graph without features whose first `row` rows have `before(row)` entries: nobody needs to have them all.
+    #[must_use]
+    pub fn by_lengths(rows: usize, before: impl Fn(usize) -> usize) -> Division {
+        Division { blocks: divide_by(rows, before), slices: Vec::new() }
     }
 
     /// Rows in all.
