@@ -10,4 +10,4 @@ mod session;
 
 pub use error::{Error, Result};
 pub use ranks::{Number, Ranks};
-pub use session::Session;
+pub use session::{Neighbours, Session, launched_rank};
