@@ -11,4 +11,4 @@ mod travel;
 
 pub use error::{Error, Result};
 pub use ranks::{Number, Ranks};
-pub use session::Session;
+pub use session::{Neighbours, Session, launched_rank};

@@ -57,9 +57,41 @@ impl Session {
     }
 }
 
+/// Which process this is of those that the launcher started together; 0 where there is no launcher. For those who cannot join.
+#[must_use]
+pub fn launched_rank() -> usize {
+    ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"].into_iter().find_map(number).unwrap_or(0)
+}
+
+/// The processes of a launch that are on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbours {
+    /// Which of them this is, from 0.
+    pub place: usize,
+    /// How many they are.
+    pub count: usize,
+}
+
+impl Neighbours {
+    /// As the launcher says; a process alone where it says nothing.
+    #[must_use]
+    pub fn here() -> Neighbours {
+        let first_of = |names: [&str; 3]| names.into_iter().find_map(number);
+        Neighbours {
+            place: first_of(["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"]).unwrap_or(0),
+            count: first_of(["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"])
+                .unwrap_or(1)
+                .max(1),
+        }
+    }
+}
+
+fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 /// How many processes the launcher started together, if a launcher did: OpenMPI, MPICH and Intel MPI (PMI), PMIx by Slurm.
 fn launched() -> Option<usize> {
-    let number = |name: &str| std::env::var(name).ok()?.parse().ok();
     if let Some(size) = number("OMPI_COMM_WORLD_SIZE").or_else(|| number("PMI_SIZE")) {
         return Some(size);
     }

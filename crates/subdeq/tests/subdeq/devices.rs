@@ -20,7 +20,7 @@ fn watched() -> Arc<Watched> {
     Arc::new(Checking::new(Cpu::new(1).unwrap()))
 }
 
-fn cores(layout: Layout) -> Vec<CoreSpec> {
+pub fn cores(layout: Layout) -> Vec<CoreSpec> {
     let equilibrium = |name: &&str| CoreSpec::Equilibrium {
         architecture: ParametrisedMap::named(name, layout).unwrap(),
         solver: None,
@@ -32,7 +32,7 @@ fn cores(layout: Layout) -> Vec<CoreSpec> {
     ParametrisedMap::NAMES.iter().map(equilibrium).chain(others).collect()
 }
 
-fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
+pub fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
     let pool = (layout == Layout::Conv).then_some(2);
     let init = Init::Release;
     ClassifierSpec {
