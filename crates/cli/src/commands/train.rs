@@ -2,6 +2,7 @@
 
 mod follow;
 mod graph;
+mod graph_source;
 mod recipe;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ use subdeq::model::CoreSpec;
 use subdeq::sliced::USUAL_SLICES;
 use subdeq::train::{Evaluation, EvaluationOptions, RunFolder, RunOptions, TrainConfig, lead_run};
 use subdeq::{Layout, Ranks};
+
+pub use graph_source::SplitOfShards;
 
 use super::eval;
 use crate::dataset::{self, Dataset, Division};
@@ -160,7 +163,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let given = graph::given_config(args)?;
     if given.is_some() || args.data.as_deref().is_some_and(crate::graph::is_graph) {
-        return graph::run(args, given);
+        return on_ranks(|ranks| graph::run(args, ranks, given));
     }
     args.graph.refuse()?;
     on_ranks(|ranks| if ranks.is_first() { lead(args, ranks) } else { follow::follow(args, ranks) })
@@ -461,9 +464,8 @@ fn train(
         }
         stop.flow()
     };
-    let ended = on_device!(device, |device| {
-        lead_run(ranks, &device, &run, &config, &data.parts, &options, tell)
-    });
+    let ended =
+        on_device!(device, |device| { lead_run(ranks, &device, &run, &config, &data.parts, &options, tell) });
     drop(waiting);
     stop.finish();
     progress.finish();

@@ -39,6 +39,8 @@ mod order;
 mod problem;
 mod run;
 mod shards;
+#[cfg(test)]
+mod shards_tests;
 mod share;
 mod shared_propagation;
 #[cfg(test)]

@@ -53,11 +53,14 @@ impl GraphProblem {
         facts: GraphFacts,
         Nodes { labels, labels_from, classes, rows }: Nodes,
     ) -> Result<GraphProblem> {
+        let device = Arc::new(Cpu::<f32>::new(1)?);
+        let hint = "start it on machines of one kind, or set SUBDEQ_ISA to what all of them have";
+        ranks.agree("what they compute with", device.isa().name().as_bytes(), hint)?;
         let company: Arc<dyn Company<f32>> = Arc::new(RankCompany::new(ranks));
         let graph = CpuGraph::part(&company, division, matrix, features)?;
         let here = division.rows_of(ranks.rank(), ranks.size());
         Ok(GraphProblem {
-            device: Arc::new(Cpu::new(1)?),
+            device,
             graph,
             labels,
             classes,
