@@ -67,6 +67,14 @@ impl AnyDevice {
         }
     }
 
+    /// What decides how it rounds: the instructions of the cores, or the GPU.
+    pub fn kind(&self) -> String {
+        match self {
+            Self::Cpu(cpu) => cpu.isa().name().to_owned(),
+            Self::Cuda(gpu) => gpu.name(),
+        }
+    }
+
     /// What it is, for people.
     pub fn name(&self) -> String {
         on_device!(self, |device| device.name())

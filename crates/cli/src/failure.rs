@@ -27,10 +27,15 @@ impl Failure {
 
     /// The exit status of the program.
     pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.status())
+    }
+
+    /// The same as a number.
+    pub fn status(&self) -> u8 {
         match self {
-            Failure::Usage(_) => ExitCode::from(2),
-            Failure::Other(_) => ExitCode::from(1),
-            Failure::Stopped { signal, .. } => ExitCode::from(128 + signal),
+            Failure::Usage(_) => 2,
+            Failure::Other(_) => 1,
+            Failure::Stopped { signal, .. } => 128 + signal,
         }
     }
 }

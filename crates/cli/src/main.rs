@@ -20,6 +20,7 @@ mod report;
 mod solving;
 mod statistics;
 mod stop;
+mod together;
 mod trained;
 mod waiting;
 mod weights;

@@ -3,6 +3,8 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use subdeq::subdeq_ranks::Neighbours;
+
 use crate::device::{AnyDevice, DeviceName};
 use crate::failure::Failure;
 
@@ -49,6 +51,18 @@ impl Compute {
         AnyDevice::new(self.device, self.threads)
     }
 
+    /// The same for one of several ranks, who share the machine they are on: each has its part of the cores, or a GPU of its own, from
+    /// the one that is named on.
+    pub fn shared(self) -> Self {
+        let Neighbours { place, count } = Neighbours::here();
+        let device = match self.device {
+            DeviceName::Cuda(first) => DeviceName::Cuda(first + place),
+            other => other,
+        };
+        let threads = if self.threads == 0 { cores_each(count) } else { self.threads };
+        Self { device, threads }
+    }
+
     /// Refuses everything but the cores, which are all that graphs run on so far.
     pub fn cores_only(self) -> Result<(), Failure> {
         match self.device {
@@ -56,6 +70,22 @@ impl Compute {
             DeviceName::Cuda(_) => Err(Failure::usage("graphs are not on the GPU yet: use --device cpu")),
         }
     }
+}
+
+/// Cores for each of so many processes on this machine, and no more than the launcher has bound this one to.
+pub fn cores_each(processes: usize) -> usize {
+    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    (installed_cores().unwrap_or(allowed) / processes).clamp(1, allowed)
+}
+
+/// Cores of this machine, whatever the process may use of them: `0-7` or `0-3,8` as Linux has it.
+fn installed_cores() -> Option<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)? + 1)
+    };
+    text.trim().split(',').map(count).sum()
 }
 
 /// How much is said.

@@ -86,6 +86,7 @@ pub fn config(data: &Dataset, layout: Layout, seed: u64, wishes: &Wishes) -> Res
         weight_decay: wishes.weight_decay.unwrap_or(1e-5),
         seed,
         warm_start: wishes.warm_start,
+        slices: 0,
         rate: Cosine { start: wishes.rate.unwrap_or(1e-3), end: 1e-6 },
         recipe: Recipe::default(),
         data: data.config.clone(),

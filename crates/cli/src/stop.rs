@@ -61,6 +61,8 @@ impl Stop {
 
     /// The end that was asked for, with what to do next.
     pub fn failure(&self, sentence: String) -> Failure {
-        Failure::Stopped { signal: self.signal.load(Ordering::Relaxed) as u8, sentence }
+        // Of several ranks, another one may have been asked.
+        let signal = if self.asked() { self.signal.load(Ordering::Relaxed) } else { SIGTERM as usize };
+        Failure::Stopped { signal: signal as u8, sentence }
     }
 }

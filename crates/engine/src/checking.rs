@@ -1,6 +1,7 @@
 //! A device that watches another one: it counts what passes between host and device, and fails when it is told to. For
 //! tests of whatever is built on a device.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use subdeq_map::Parametrisation;
@@ -307,9 +308,21 @@ impl<D: Layers> Layers for Checking<D> {
         ) -> Result<()>;
         call: fn average_pool(&self, shape: NormPoolShape, x: &D::Array, y: &mut D::Array) -> Result<()>;
         call: fn average_pool_backward(&self, shape: NormPoolShape, gy: &D::Array, gx: &mut D::Array) -> Result<()>;
-        call: fn cross_entropy(
-            &self, batch: usize, classes: usize, smoothing: f64, logits: &D::Array, labels: &D::Integers, gradient: &mut D::Array,
-            tally: &mut D::Tally,
+        call: fn norm_sums(&self, shape: NormPoolShape, first: usize, x: &D::Array, sums: &mut [f64]) -> Result<()>;
+        call: fn norm_pool_given(
+            &self, shape: NormPoolShape, x: &D::Array, scaling: Scaling<&D::Array>, state: &mut NormState<D::Array>,
+            y: &mut D::Array,
+        ) -> Result<()>;
+        call: fn norm_gradient_sums(
+            &self, shape: NormPoolShape, first: usize, state: &NormState<D::Array>, gy: &D::Array, sums: &mut [f64],
+        ) -> Result<()>;
+        call: fn norm_pool_pull(
+            &self, shape: NormPoolShape, of: usize, x: &D::Array, scale: &D::Array, state: &NormState<D::Array>, gy: &D::Array,
+            sums: &[f64], gx: &mut D::Array, gradients: Scaling<&mut D::Array>,
+        ) -> Result<()>;
+        call: fn cross_entropy_part(
+            &self, samples: Range<usize>, of: usize, classes: usize, smoothing: f64, logits: &D::Array, labels: &D::Integers,
+            gradient: &mut D::Array, tally: &mut D::Tally,
         ) -> Result<()>;
         call: fn adam(&self, adam: &Adam, updates: &mut [Update<'_, D::Array>]) -> Result<()>;
         call: fn axpy(&self, len: usize, a: f64, x: &D::Array, y: &mut D::Array) -> Result<()>;

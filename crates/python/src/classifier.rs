@@ -146,6 +146,7 @@ impl Options {
             weight_decay: self.weight_decay,
             seed: self.seed,
             warm_start: false,
+            slices: 0,
             rate: Cosine { start: self.learning_rate, end: 1e-3 * self.learning_rate },
             recipe: Recipe::default(),
             data,

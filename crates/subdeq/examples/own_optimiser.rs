@@ -101,6 +101,7 @@ fn main() -> Result<()> {
         weight_decay: 0.0,
         seed: 0,
         warm_start: false,
+        slices: 0,
         rate,
         recipe: Recipe::default(),
         data,

@@ -166,6 +166,7 @@ fn config(name: &str, layout: Layout, warm_start: bool) -> TrainConfig {
         weight_decay: 1e-5,
         seed: 1,
         warm_start,
+        slices: 0,
         rate: Cosine { start: 1e-3, end: 1e-6 },
         recipe: Recipe::default(),
         data: DataConfig {

@@ -66,6 +66,12 @@ impl From<subdeq_map::BadMap> for Error {
     }
 }
 
+impl From<subdeq_ranks::Error> for Error {
+    fn from(cause: subdeq_ranks::Error) -> Self {
+        Self::Invalid(cause.to_string())
+    }
+}
+
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}

@@ -1,6 +1,7 @@
 //! `subdeq bench`: time and memory of a training step and of an evaluation, in the fields of the PyTorch peer.
 
 mod graph;
+mod graph_ranks;
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use subdeq::{Adjoint, Anderson, Backend, Init, Layout, PeacemanRachford, Picard,
 
 use crate::device::{self, AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
+use crate::together::on_ranks;
 
 /// Steps before the clock starts: buffers, thread pool, frequency.
 const WARM_UP: usize = 3;
@@ -65,6 +67,8 @@ pub struct Args {
     /// Folder of the data sets [default: SUBDEQ_DATA, else data].
     #[arg(long)]
     data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    graph_ranks: graph_ranks::Sizes,
 }
 
 impl Args {
@@ -80,6 +84,8 @@ enum CaseName {
     CifarConv,
     TinyConv,
     GraphDblp,
+    /// Propagation over a large graph that ranks share: mpirun -n 2 subdeq bench --case graph-ranks.
+    GraphRanks,
     Machine,
 }
 
@@ -112,7 +118,7 @@ impl CaseName {
             CaseName::MnistConv => ("mnist-conv", 1, 28, 16, Some(4), 10, 256),
             CaseName::CifarConv => ("cifar-conv", 3, 32, 48, Some(8), 10, 128),
             CaseName::TinyConv => ("tiny-conv", 3, 64, 64, Some(8), 200, 64),
-            CaseName::GraphDblp | CaseName::Machine => return None,
+            CaseName::GraphDblp | CaseName::GraphRanks | CaseName::Machine => return None,
         };
         Some(Case { name, channels, side, hidden, pool, classes, batch })
     }
@@ -124,6 +130,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     if let Some(repeats) = args.repeats.filter(|&repeats| repeats > MAX_REPEATS) {
         return Err(Failure::usage(format!("--repeats {repeats} has no end: at most {MAX_REPEATS}")));
+    }
+    if args.case == Some(CaseName::GraphRanks) {
+        return on_ranks(|ranks| graph_ranks::measure(args, ranks));
     }
     let cases = args.case.map_or(CaseName::ALL.to_vec(), |case| vec![case]);
     for case in cases {

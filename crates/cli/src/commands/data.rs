@@ -79,6 +79,8 @@ enum What {
         #[command(flatten)]
         data_dir: DataDir,
     },
+    /// Cut a graph into shards, of which each process of a training reads its own (mpirun -n 4 subdeq train --data OUT ..).
+    Shard(graphs::ShardArgs),
 }
 
 /// The forms of [`Form`].
@@ -117,6 +119,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
             println!("{}: {} images", out.display(), data.images.len());
             Ok(ExitCode::SUCCESS)
         }
+        What::Shard(args) => graphs::shard(args),
     }
 }
 

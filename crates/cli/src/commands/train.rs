@@ -1,6 +1,8 @@
 //! `subdeq train`.
 
+mod follow;
 mod graph;
+mod graph_source;
 mod recipe;
 
 use std::path::{Path, PathBuf};
@@ -8,11 +10,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use subdeq::Layout;
 use subdeq::model::CoreSpec;
+use subdeq::sliced::USUAL_SLICES;
 use subdeq::train::{
-    Evaluation, EvaluationOptions, RunFolder, RunOptions, TrainConfig, parameter_count, train_run,
+    Evaluation, EvaluationOptions, RunFolder, RunOptions, TrainConfig, lead_run, parameter_count,
 };
+use subdeq::{Layout, Ranks};
+
+pub use graph_source::SplitOfShards;
 
 use super::eval;
 use crate::blocks::{self, Blocks};
@@ -26,6 +31,7 @@ use crate::report;
 use crate::solving::Solving;
 use crate::statistics::{deviation, mean};
 use crate::stop::Stop;
+use crate::together::on_ranks;
 use crate::waiting::Waiting;
 
 /// Train a classifier around an equilibrium layer; without arguments, on digits that come with the program.
@@ -106,6 +112,10 @@ pub struct Args {
     /// Test images to certify one by one at the end, where nothing is proved for all inputs.
     #[arg(long, value_name = "N", default_value_t = 100)]
     certify: usize,
+    /// Slices that each batch is cut into for several processes (mpirun) to share. Results depend on it in their last digits, on the
+    /// number of processes they do not [default: 16 under mpirun, else 0 for none].
+    #[arg(long, value_name = "N")]
+    slices: Option<usize>,
     /// Time between two checkpoints within an epoch; the end of every epoch is one.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     checkpoint_seconds: u64,
@@ -162,10 +172,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let given = graph::given_config(args)?;
     if given.is_some() || args.data.as_deref().is_some_and(crate::graph::is_graph) {
-        return graph::run(args, given);
+        return on_ranks(|ranks| graph::run(args, ranks, given));
     }
     args.graph.refuse()?;
-    let (data, first) = prepare(args)?;
+    on_ranks(|ranks| if ranks.is_first() { lead(args, ranks) } else { follow::follow(args, ranks) })
+}
+
+/// The work of the first rank, which is the only one if nobody started several.
+fn lead(args: &Args, ranks: &Ranks) -> Result<ExitCode, Failure> {
+    let (data, first) = prepare(args, ranks)?;
     let seeds = args.seeds.unwrap_or(1);
     let base = match &args.out {
         Some(path) => path.clone(),
@@ -176,21 +191,25 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         let folder = if args.seeds.is_some() { base.join(format!("seed-{seed}")) } else { base.clone() };
         let config = TrainConfig { seed, ..first.clone() };
         let (run, config) = open(args, &folder, config)?;
-        finished.push(train(args, &data, run, config)?);
+        follow::announce(ranks, Some(&config))?;
+        finished.push(train(args, ranks, &data, run, config)?);
     }
+    follow::announce(ranks, None)?;
     let page = report::write(std::slice::from_ref(&base), None)?;
     tell_results(args, &finished, &page);
     Ok(ExitCode::SUCCESS)
 }
 
 /// The data and the config of the first seed.
-fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
+fn prepare(args: &Args, ranks: &Ranks) -> Result<(Dataset, TrainConfig), Failure> {
     let data_dir = args.data_dir.path();
     let _waiting = Waiting::begin(args.output.progress(), "reading the data");
     if let Some(path) = args.stored_config() {
         let mut config = RunFolder::read_config(&path).map_err(Failure::other)?;
         if args.config.is_some() {
-            return overridden(args, config);
+            let (data, mut config) = overridden(args, config)?;
+            config.slices = args.slices_of(config.slices, ranks);
+            return Ok((data, config));
         }
         args.agree_with(&config, &path)?;
         config.seed = args.seed.unwrap_or(config.seed);
@@ -214,6 +233,7 @@ fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
     let mut config = crate::recipe::config(&data, layout, args.seed.unwrap_or(0), &args.wishes())?;
     args.recipe.apply(&mut config)?;
     blocks::cores_mut(&mut config.model).try_for_each(|core| args.solving.apply(core))?;
+    config.slices = args.slices_of(0, ranks);
     Ok((data, config))
 }
 
@@ -292,6 +312,14 @@ impl Args {
         }
     }
 
+    /// The slices of a run that begins; several ranks need some.
+    fn slices_of(&self, stored: usize, ranks: &Ranks) -> usize {
+        match self.slices.unwrap_or(stored) {
+            0 if ranks.size() > 1 => USUAL_SLICES,
+            slices => slices,
+        }
+    }
+
     /// What to say when the user has stopped the run in `folder`, with the options that no config has.
     fn how_to_go_on(&self, folder: &Path) -> String {
         let data_dir =
@@ -328,6 +356,7 @@ impl Args {
             ("--batch", shown(self.batch), stored.batch.to_string()),
             ("--lr", shown(self.lr), stored.rate.start.to_string()),
             ("--weight-decay", shown(self.weight_decay), stored.weight_decay.to_string()),
+            ("--slices", shown(self.slices), stored.slices.to_string()),
             ("--warm-start", self.warm_start.then(|| "true".to_owned()), stored.warm_start.to_string()),
         ];
         let differs = |(option, asked, stored): &(&str, Option<String>, String)| {
@@ -423,11 +452,18 @@ fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<String>) {
     }
 }
 
-fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Result<Finished, Failure> {
+fn train(
+    args: &Args,
+    ranks: &Ranks,
+    data: &Dataset,
+    run: RunFolder,
+    config: TrainConfig,
+) -> Result<Finished, Failure> {
     let telling = args.output.progress();
-    let device = args.compute.device()?;
+    let device = follow::device_of(args, ranks, &data.parts)?;
     if telling != Telling::Nothing {
-        introduce(data, &config, run.path(), &device.name());
+        let together = follow::in_words(ranks, &config);
+        introduce(data, &config, run.path(), &format!("{}{together}", device.name()));
         tell_position(&run)?;
     }
     let options = RunOptions {
@@ -451,7 +487,8 @@ fn train(args: &Args, data: &Dataset, run: RunFolder, config: TrainConfig) -> Re
         }
         stop.flow()
     };
-    let ended = on_device!(device, |device| train_run(&device, &run, &config, &data.parts, &options, tell));
+    let ended =
+        on_device!(device, |device| { lead_run(ranks, &device, &run, &config, &data.parts, &options, tell) });
     drop(waiting);
     stop.finish();
     progress.finish();

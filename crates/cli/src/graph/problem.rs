@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use subdeq::graph::{Csr, GraphOperator, GraphProblem, GraphSplit, Joined, normalised_incidence};
+use subdeq::graph::{Csr, GraphOperator, GraphProblem, GraphSplit, Joined, MANIFEST, normalised_incidence};
 use subdeq_data::graph::{GraphDataset, GraphSplitRule};
 
 use crate::failure::Failure;
@@ -18,6 +18,11 @@ pub struct Graph {
 impl Graph {
     /// Reads a graph by its name, or from a folder, for models whose nodes are joined like that.
     pub fn load(name: &str, joined: Joined, data_dir: Option<&Path>) -> Result<Graph, Failure> {
+        if Path::new(name).join(MANIFEST).exists() {
+            return Err(Failure::other(format!(
+                "{name} holds the shards of a graph, which `subdeq train` reads: give the graph that they were made of"
+            )));
+        }
         let dataset = GraphDataset::load(name, data_dir).map_err(Failure::other)?;
         let operator = match joined {
             Joined::Pairs => GraphOperator::Pairs(csr(dataset.propagation().map_err(Failure::other)?)),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use subdeq::graph::{GraphClassifier, GraphConfig, GraphMode, GraphSplit, load_graph_model};
+use subdeq::graph::{GraphClassifier, GraphConfig, GraphMode, GraphSplit, MANIFEST, load_graph_model};
 use subdeq::train::{EVALUATION, Evaluation, RunFolder, VerdictSummary, read_regular_file};
 use subdeq_data::graph::{GRAPH_NAMES, GraphDataset, GraphSplitRule, LABELLED_SHARES, is_graph_npz};
 
@@ -93,7 +93,7 @@ pub fn is_graph(name: &str) -> bool {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("hyperedges-"))
     };
-    holds("graph.npz") || holds("edges.txt") || holds("edges.csv") || hyperedges()
+    holds(MANIFEST) || holds("graph.npz") || holds("edges.txt") || holds("edges.csv") || hyperedges()
 }
 
 /// How a graph is divided if nobody says: as in the paper, else as given with the data, else a tenth is labelled.

@@ -5,6 +5,7 @@ mod certify;
 mod configs;
 mod degree;
 mod graph;
+mod graph_ranks;
 mod killed;
 mod lying;
 mod model_file;

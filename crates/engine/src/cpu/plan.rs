@@ -13,7 +13,7 @@ use crate::cpu::problem::{
 };
 use crate::cpu::prox::check_splitting;
 use crate::cpu::simd::SimdReal;
-use crate::cpu::solve::{Anderson, Broyden, Method, Picard, Workspace};
+use crate::cpu::solve::{Anderson, Broyden, Method, Picard, Piece, Workspace};
 use crate::cpu::step::FixedPointStep;
 use crate::map::product_fits;
 use crate::{EngineError, Injection, Measure, Operator, Result, ShapedMap, Solver, Start, Stopping};
@@ -214,6 +214,11 @@ pub(super) struct Methods<T: SimdReal> {
 impl<T: SimdReal> Methods<T> {
     pub fn new(isa: Isa) -> Self {
         Self { picard: Picard, anderson: Anderson::new(isa), broyden: Broyden::new(isa) }
+    }
+
+    /// States are pieces from now on, of which other processes have the others.
+    pub fn share(&mut self, piece: Piece<T>) {
+        self.anderson.share(piece);
     }
 
     /// The method of a solver; Picard's iteration for the splittings.

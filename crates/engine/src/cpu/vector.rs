@@ -36,6 +36,74 @@ pub(crate) fn dots<T: SimdReal>(isa: Isa, x: &[T], states: &[T], products: &mut 
     isa.dispatch(Dots { x, states, products });
 }
 
+/// Most lanes of a vector of any instruction set.
+pub(crate) const LANES: usize = 16;
+
+struct DotsFrom<'a, T> {
+    begin: usize,
+    whole: usize,
+    x: &'a [T],
+    states: &'a [T],
+    products: &'a mut [f64],
+    lanes: &'a mut [f64],
+}
+
+impl<T: SimdReal> Vectorised<T> for DotsFrom<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<V: Lanes<Elem = T>>(self) {
+        let Self { begin, whole, x, states, products, lanes } = self;
+        let mut at = 0;
+        while at < x.len() {
+            let within = (begin + at) % CHUNK;
+            let count = (CHUNK - within).min(x.len() - at);
+            let ends = within + count == CHUNK || begin + at + count == whole;
+            // Numbers up to the next whole vector, by themselves: each lane goes on with its own sum.
+            let odd = ((V::N - within % V::N) % V::N).min(count);
+            for (k, product) in products.iter_mut().enumerate() {
+                let lanes = &mut lanes[k * LANES..][..LANES];
+                let (part, y) = (&x[at..][..count], &states[k * x.len() + at..][..count]);
+                let mut sum = V::zero();
+                if within > 0 {
+                    let mut so_far = [T::ZERO; LANES];
+                    so_far.iter_mut().zip(&*lanes).for_each(|(sum, &lane)| *sum = T::from_f64(lane));
+                    sum = V::load(&so_far);
+                }
+                if odd > 0 {
+                    let (mut a, mut b) = ([T::ZERO; LANES], [T::ZERO; LANES]);
+                    a[within % V::N..][..odd].copy_from_slice(&part[..odd]);
+                    b[within % V::N..][..odd].copy_from_slice(&y[..odd]);
+                    sum = V::load(&a).fma(V::load(&b), sum);
+                }
+                let (part, y) = (&part[odd..], &y[odd..]);
+                for_vectors!(V, part.len(), |at, count| sum =
+                    get::<V>(part, at, count).fma(get::<V>(y, at, count), sum));
+                if ends {
+                    *product += sum.sum().to_f64();
+                } else {
+                    let mut so_far = [T::ZERO; LANES];
+                    sum.store(&mut so_far);
+                    lanes.iter_mut().zip(so_far).for_each(|(lane, sum)| *lane = sum.to_f64());
+                }
+            }
+            at += count;
+        }
+    }
+}
+
+/// [`dots`] of vectors that come in pieces, with the same bits: `x` begins at a place of the whole, `products` holds the sums so
+/// far and `lanes` ([`LANES`] for each) those of the piece of [`CHUNK`] numbers in which the piece before ended.
+pub(crate) fn dots_from<T: SimdReal>(
+    isa: Isa,
+    (begin, whole): (usize, usize),
+    x: &[T],
+    states: &[T],
+    products: &mut [f64],
+    lanes: &mut [f64],
+) {
+    isa.dispatch(DotsFrom { begin, whole, x, states, products, lanes });
+}
+
 /// `<x, y>`.
 pub(crate) fn dot<T: SimdReal>(isa: Isa, x: &[T], y: &[T]) -> f64 {
     let mut product = [0.0];
@@ -166,6 +234,29 @@ mod tests {
                 for (i, out) in out.iter().enumerate() {
                     let exact = 1.0 + (0..3).map(|k| 2.0 * weights[k] * states[k * len + i]).sum::<f64>();
                     assert!((out - exact).abs() < 1e-13, "{isa:?} {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn products_of_pieces_have_the_bits_of_the_whole() {
+        for isa in Isa::available() {
+            for len in [40, 1024, 5000] {
+                let numbers = |seed: f64| (0..len).map(move |i| ((i as f64 * 0.7 + seed).sin()) as f32);
+                let states: Vec<Vec<f32>> = (0..3).map(|k| numbers(f64::from(k)).collect()).collect();
+                let x: Vec<f32> = numbers(9.0).collect();
+                let mut whole = [0.0; 3];
+                dots(isa, &x, &states.concat(), &mut whole);
+                for step in [8, 24, 1000, 1032, 3000] {
+                    let (mut products, mut lanes) = ([0.0; 3], [0.0; 3 * LANES]);
+                    for begin in (0..len).step_by(step) {
+                        let range = begin..(begin + step).min(len);
+                        let pieces: Vec<f32> =
+                            states.iter().flat_map(|y| &y[range.clone()]).copied().collect();
+                        dots_from(isa, (begin, len), &x[range], &pieces, &mut products, &mut lanes);
+                    }
+                    assert_eq!(products, whole, "{isa:?}: {len} by {step}");
                 }
             }
         }

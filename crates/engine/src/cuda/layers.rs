@@ -1,5 +1,7 @@
 //! The operations around an equilibrium, on a GPU.
 
+use std::ops::Range;
+
 use super::convolution::Convolution;
 use super::few_channels::FewChannels;
 use super::gpu::{Grid, Memory, THREADS};
@@ -39,7 +41,8 @@ struct NormPool {
     window: u32,
     rows: u32,
     cols: u32,
-    unused: u32,
+    /// Images that sums are over; those of `batch` may be a part of them.
+    of: u32,
 }
 
 // SAFETY: `repr(C)`, eight fields of four bytes, as in `layers.cu`.
@@ -55,7 +58,7 @@ impl NormPool {
             window: shape.window as u32,
             rows: (shape.height / shape.window) as u32,
             cols: (shape.width / shape.window) as u32,
-            unused: 0,
+            of: shape.batch as u32,
         }
     }
 }
@@ -480,9 +483,137 @@ impl Layers for Cuda {
         launch!(self.gpu, "average_pool_backward", Grid::entries(len), &NormPool::of(shape), gy, gx)
     }
 
-    fn cross_entropy(
+    fn norm_sums(&self, shape: NormPoolShape, first: usize, x: &Memory<f32>, sums: &mut [f64]) -> Result<()> {
+        shape.check()?;
+        let (channels, pixels) = (shape.channels, shape.batch * shape.height * shape.width);
+        check_len("the sums", sums.len(), 2 * channels)?;
+        check_len("the input", x.len(), (first + shape.batch) * shape.image_len())?;
+        let x = x.at(first * shape.image_len());
+        let (grid, each) = channel_grid(pixels, channels, MOMENT_PARTS);
+        let (parts, mut scratch) = (grid.0, self.scratch());
+        let moments = scratch.sums((parts as usize + 1) * 2 * channels)?;
+        let at = parts as usize * 2 * channels;
+        let totals = moments.at(at);
+        launch!(self.gpu, "norm_moments", grid, x, pixels, channels as u32, each as u32, &mut *moments)?;
+        let blocks = Grid::blocks(channels);
+        launch!(self.gpu, "norm_totals", blocks, &*moments, parts, channels as u32, pixels, x, totals)?;
+        moments.read(at, &mut sums[..2 * channels])
+    }
+
+    fn norm_pool_given(
         &self,
-        batch: usize,
+        shape: NormPoolShape,
+        x: &Memory<f32>,
+        scaling: Scaling<&Memory<f32>>,
+        state: &mut NormState<Memory<f32>>,
+        y: &mut Memory<f32>,
+    ) -> Result<()> {
+        shape.check()?;
+        let (channels, pooled) = (shape.channels, shape.batch * shape.pooled_len());
+        check_len("the input", x.len(), shape.batch * shape.image_len())?;
+        check_len("the output", y.len(), pooled)?;
+        check_len("the scale", scaling.scale.len(), channels)?;
+        check_len("the offset", scaling.offset.len(), channels)?;
+        check_len("the batch mean", state.batch_mean.len(), channels)?;
+        check_len("the batch deviation", state.batch_inverse_deviation.len(), channels)?;
+        check_len("the normalised values", state.normalised.len(), pooled)?;
+        launch!(
+            self.gpu,
+            "norm_pool_train",
+            Grid::entries(pooled),
+            &NormPool::of(shape),
+            x,
+            &state.batch_mean,
+            &state.batch_inverse_deviation,
+            scaling.scale,
+            scaling.offset,
+            &mut state.normalised,
+            y,
+        )
+    }
+
+    fn norm_gradient_sums(
+        &self,
+        shape: NormPoolShape,
+        first: usize,
+        state: &NormState<Memory<f32>>,
+        gy: &Memory<f32>,
+        sums: &mut [f64],
+    ) -> Result<()> {
+        shape.check()?;
+        let (channels, pooled) = (shape.channels, shape.pooled_len());
+        check_len("the sums", sums.len(), 2 * channels)?;
+        check_len("the output gradient", gy.len(), (first + shape.batch) * pooled)?;
+        check_len("the normalised values", state.normalised.len(), (first + shape.batch) * pooled)?;
+        let mut scratch = self.scratch();
+        let parts = scratch.sums(channels * SUM_PARTS * 2)?;
+        let grid = Grid(channels as u32, SUM_PARTS as u32, 1);
+        let (normalised, gy) = (state.normalised.at(first * pooled), gy.at(first * pooled));
+        launch!(self.gpu, "norm_pool_sums", grid, &NormPool::of(shape), normalised, gy, &mut *parts)?;
+        let mut host = vec![0.0; channels * SUM_PARTS * 2];
+        parts.read(0, &mut host)?;
+        for (sums, parts) in sums.chunks_exact_mut(2).zip(host.chunks_exact(2 * SUM_PARTS)) {
+            let of_parts = |which: usize| parts.iter().skip(which).step_by(2).sum();
+            (sums[0], sums[1]) = (of_parts(0), of_parts(1));
+        }
+        Ok(())
+    }
+
+    fn norm_pool_pull(
+        &self,
+        shape: NormPoolShape,
+        of: usize,
+        x: &Memory<f32>,
+        scale: &Memory<f32>,
+        state: &NormState<Memory<f32>>,
+        gy: &Memory<f32>,
+        sums: &[f64],
+        gx: &mut Memory<f32>,
+        gradients: Scaling<&mut Memory<f32>>,
+    ) -> Result<()> {
+        shape.check()?;
+        let channels = shape.channels;
+        let pixels = shape.batch * shape.height * shape.width;
+        check_len("the sums", sums.len(), 2 * channels)?;
+        check_len("the input", x.len(), pixels * channels)?;
+        check_len("the output gradient", gy.len(), shape.batch * shape.pooled_len())?;
+        check_len("the input gradient", gx.len(), pixels * channels)?;
+        check_len("the scale gradient", gradients.scale.len(), channels)?;
+        check_len("the offset gradient", gradients.offset.len(), channels)?;
+        check_len("the scale", scale.len(), channels)?;
+        check_len("the batch mean", state.batch_mean.len(), channels)?;
+        check_len("the batch deviation", state.batch_inverse_deviation.len(), channels)?;
+        // The kernel adds up parts: here the first is everything.
+        let mut parts = vec![0.0; channels * SUM_PARTS * 2];
+        for (parts, sums) in parts.chunks_exact_mut(2 * SUM_PARTS).zip(sums.chunks_exact(2)) {
+            parts[..2].copy_from_slice(sums);
+        }
+        let mut scratch = self.scratch();
+        let on_device = scratch.sums(parts.len())?;
+        on_device.write(0, &parts)?;
+        let (grid, each) = channel_grid(pixels, channels, GRADIENT_BLOCKS);
+        launch!(
+            self.gpu,
+            "norm_pool_gradient",
+            grid,
+            &NormPool { of: of as u32, ..NormPool::of(shape) },
+            x,
+            scale,
+            &state.batch_mean,
+            &state.batch_inverse_deviation,
+            &*on_device,
+            gy,
+            each as u32,
+            gx,
+            gradients.scale,
+            gradients.offset,
+        )
+    }
+
+    fn cross_entropy_part(
+        &self,
+        samples: Range<usize>,
+        of: usize,
         classes: usize,
         smoothing: f64,
         logits: &Memory<f32>,
@@ -490,25 +621,27 @@ impl Layers for Cuda {
         gradient: &mut Memory<f32>,
         tally: &mut CudaTally,
     ) -> Result<()> {
-        if batch == 0 || classes == 0 {
+        if samples.is_empty() || of == 0 || classes == 0 {
             return Err(EngineError::Invalid("the loss of an empty batch is undefined".into()));
         }
-        check_len("the labels", labels.memory.len(), batch)?;
-        check_labels(labels, batch, classes)?;
-        check_len("the logits", logits.len(), batch * classes)?;
-        check_len("the logit gradient", gradient.len(), batch * classes)?;
+        check_len("the labels", labels.memory.len(), samples.end)?;
+        check_labels(labels, &samples, classes)?;
+        check_len("the logits", logits.len(), samples.end * classes)?;
+        check_len("the logit gradient", gradient.len(), samples.end * classes)?;
+        let batch = samples.len();
         let mut scratch = self.scratch();
         let (scored, arrived) = scratch.scored(batch)?;
         launch!(
             self.gpu,
             "cross_entropy",
             Grid::blocks(batch.div_ceil(THREADS as usize / GROUP)),
-            logits,
-            &labels.memory,
+            logits.at(samples.start * classes),
+            labels.memory.at(samples.start),
             batch as u32,
+            of as u32,
             classes as u32,
             smoothing,
-            gradient,
+            gradient.at(samples.start * classes),
             scored,
             arrived,
             &mut tally.0,
@@ -572,9 +705,9 @@ impl Layers for Cuda {
 }
 
 /// Refuses labels that are not below the number of classes, as far as the host knows them.
-fn check_labels(labels: &CudaIntegers, batch: usize, classes: usize) -> Result<()> {
+fn check_labels(labels: &CudaIntegers, samples: &Range<usize>, classes: usize) -> Result<()> {
     match &labels.known {
-        Known::Values(values) => match values[..batch].iter().position(|&label| label as usize >= classes) {
+        Known::Values(values) => match samples.clone().find(|&sample| values[sample] as usize >= classes) {
             None => Ok(()),
             Some(sample) => Err(EngineError::Invalid(format!(
                 "the label of sample {sample} is {}, but there are {classes} classes (0 to {})",

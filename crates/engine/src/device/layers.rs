@@ -1,5 +1,7 @@
 //! The operations around an equilibrium: everything else that training a classifier needs.
 
+use std::ops::Range;
+
 use super::Device;
 use crate::Result;
 use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Scaling, Update};
@@ -109,12 +111,66 @@ pub trait Layers: Device {
         gx: &mut Self::Array,
     ) -> Result<()>;
 
+    /// The first half of [`Layers::norm_pool_train`], for some images of a batch: `sums[c]` and `sums[channels + c]` become the sums
+    /// of channel `c` and of its squares over `shape.batch` images of `x`, from image `first` on.
+    fn norm_sums(&self, shape: NormPoolShape, first: usize, x: &Self::Array, sums: &mut [f64]) -> Result<()>;
+    /// The second half of [`Layers::norm_pool_train`]: batch norm with the batch statistics that are in `state`, then pooling. The
+    /// running statistics stay as they are.
+    fn norm_pool_given(
+        &self,
+        shape: NormPoolShape,
+        x: &Self::Array,
+        scaling: Scaling<&Self::Array>,
+        state: &mut NormState<Self::Array>,
+        y: &mut Self::Array,
+    ) -> Result<()>;
+    /// The first half of [`Layers::norm_pool_backward`], for some images of a batch: `sums[2 c]` and `sums[2 c + 1]` become the
+    /// gradients of offset and scale of channel `c` that come from `shape.batch` images, from image `first` on.
+    fn norm_gradient_sums(
+        &self,
+        shape: NormPoolShape,
+        first: usize,
+        state: &NormState<Self::Array>,
+        gy: &Self::Array,
+        sums: &mut [f64],
+    ) -> Result<()>;
+    /// The second half of [`Layers::norm_pool_backward`], with the sums over a batch of `of` images, of which those of `shape` may be
+    /// a part.
+    #[allow(clippy::too_many_arguments)]
+    fn norm_pool_pull(
+        &self,
+        shape: NormPoolShape,
+        of: usize,
+        x: &Self::Array,
+        scale: &Self::Array,
+        state: &NormState<Self::Array>,
+        gy: &Self::Array,
+        sums: &[f64],
+        gx: &mut Self::Array,
+        gradients: Scaling<&mut Self::Array>,
+    ) -> Result<()>;
+
     /// The gradient of the mean cross-entropy of softmax(logits) over `batch` samples; loss and hits are counted. What should come
     /// out is the label with probability `1 - smoothing` and any class, the label among them, with the rest.
     #[allow(clippy::too_many_arguments)]
     fn cross_entropy(
         &self,
         batch: usize,
+        classes: usize,
+        smoothing: f64,
+        logits: &Self::Array,
+        labels: &Self::Integers,
+        gradient: &mut Self::Array,
+        tally: &mut Self::Tally,
+    ) -> Result<()> {
+        self.cross_entropy_part(0..batch, batch, classes, smoothing, logits, labels, gradient, tally)
+    }
+    /// The part of [`Layers::cross_entropy`] that is about some samples of a batch of `of`: the mean is over all of them.
+    #[allow(clippy::too_many_arguments)]
+    fn cross_entropy_part(
+        &self,
+        samples: Range<usize>,
+        of: usize,
         classes: usize,
         smoothing: f64,
         logits: &Self::Array,

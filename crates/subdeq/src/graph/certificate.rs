@@ -133,19 +133,21 @@ impl GraphModel {
     /// What is proved about the propagation over this graph, for every injection that the model's network can make.
     #[must_use]
     pub fn certify(&self, operator: &GraphOperator<f32>) -> GraphCertificate {
-        let injection = match self.output {
-            OutputActivation::Signed => InjectionBound::Any,
-            OutputActivation::Relu | OutputActivation::Softplus => InjectionBound::Nonnegative,
-        };
-        self.certify_for(operator, injection)
+        self.certify_for(operator, self.injection_bound())
     }
 
     /// What is proved about the propagation over this graph, for injections with a known lower bound.
     #[must_use]
     pub fn certify_for(&self, operator: &GraphOperator<f32>, injection: InjectionBound) -> GraphCertificate {
+        self.certify_by(&GraphFacts::of(operator), injection)
+    }
+
+    /// What is proved about the propagation over a graph of which this is known.
+    #[must_use]
+    pub fn certify_by(&self, facts: &GraphFacts, injection: InjectionBound) -> GraphCertificate {
         let map = self.map.equation();
         let rows = self.map.normalisation() == Some(GraphNorm::Rows);
-        let facts = WeightFacts { interacting_groups: rows && operator.nodes() > 1, ..facts(operator) };
+        let facts = WeightFacts { interacting_groups: rows && facts.nodes > 1, ..facts.of_weights() };
         let by_form = match injection {
             InjectionBound::Nonnegative => by_form::prove(&map, &facts, 0.0),
             InjectionBound::AtLeast(bound) => by_form::prove(&map, &facts, bound),
@@ -160,21 +162,51 @@ impl GraphModel {
         });
         GraphCertificate { map, injection, verdict }
     }
+
+    /// What is known of the injections that the model's network makes, whatever its weights.
+    pub(super) fn injection_bound(&self) -> InjectionBound {
+        match self.output {
+            OutputActivation::Signed => InjectionBound::Any,
+            OutputActivation::Relu | OutputActivation::Softplus => InjectionBound::Nonnegative,
+        }
+    }
 }
 
 fn refusal(outcome: impl Into<String>) -> Attempt {
     Attempt { test: "proof by form".into(), outcome: outcome.into(), value: None }
 }
 
-/// What a proof needs to know about the matrix. `B B' + diag(own)` has no negative entry if `B` and `own` have none.
-fn facts(operator: &GraphOperator<f32>) -> WeightFacts {
-    let numbers = |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
-    let (stored, own) = (operator.stored(), numbers(operator.own().unwrap_or_default()));
-    let values = numbers(&stored.values);
-    let rows = stored.starts.windows(2).map(|range| &values[range[0]..range[1]]);
-    let facts = WeightFacts::of_rows(rows.chain(own.chunks(1)));
-    let two_norm = (facts.signs == SignStructure::Nonnegative).then(|| two_norm(operator));
-    WeightFacts { two_norm, ..facts }
+/// What a proof needs to know about the matrix of a propagation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GraphFacts {
+    /// Number of nodes.
+    pub nodes: usize,
+    /// The signs of its entries.
+    pub signs: SignStructure,
+    /// Whether every entry that is stored is `> 0`.
+    pub all_positive: bool,
+    /// An upper bound of the 2-norm of a matrix without negative entries.
+    pub two_norm: Option<f64>,
+}
+
+impl GraphFacts {
+    /// Looks at all entries. `B B' + diag(own)` has no negative entry if `B` and `own` have none.
+    #[must_use]
+    pub fn of(operator: &GraphOperator<f32>) -> GraphFacts {
+        let numbers = |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+        let (stored, own) = (operator.stored(), numbers(operator.own().unwrap_or_default()));
+        let values = numbers(&stored.values);
+        let rows = stored.starts.windows(2).map(|range| &values[range[0]..range[1]]);
+        let WeightFacts { signs, all_positive, .. } = WeightFacts::of_rows(rows.chain(own.chunks(1)));
+        let two_norm = (signs == SignStructure::Nonnegative).then(|| two_norm(operator));
+        GraphFacts { nodes: operator.nodes(), signs, all_positive, two_norm }
+    }
+
+    /// Proofs about graphs need no sums of rows.
+    fn of_weights(&self) -> WeightFacts {
+        let &GraphFacts { signs, all_positive, two_norm, .. } = self;
+        WeightFacts { signs, all_positive, two_norm, ..WeightFacts::of_rows(std::iter::empty()) }
+    }
 }
 
 /// Most rounds of the power iteration behind [`two_norm`], which ends when a round gains less than this.

@@ -97,7 +97,7 @@ impl GraphConfig {
                 self.epochs
             )));
         }
-        let (features, nodes) = (problem.features().cols as u64, problem.nodes() as u64);
+        let (features, nodes) = (problem.features().cols as u64, problem.rows_here().len() as u64);
         let hidden = self.hidden as u64;
         let width = features.checked_add(problem.classes() as u64);
         let weights = width.and_then(|width| width.checked_mul(hidden)?.checked_mul(4 * NETWORKS));

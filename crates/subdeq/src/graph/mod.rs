@@ -27,22 +27,29 @@
 mod adjacency;
 mod certificate;
 mod classifier;
+mod company;
 mod config;
 mod convergence;
 mod encoder;
+mod evaluate_shared;
 mod evaluation;
 mod incidence;
 mod model;
 mod order;
 mod problem;
 mod run;
+mod shards;
+#[cfg(test)]
+mod shards_tests;
+mod share;
+mod shared_propagation;
 #[cfg(test)]
 mod tests;
 mod train;
 mod trainer;
 
 pub use adjacency::normalised_adjacency;
-pub use certificate::{GraphCertificate, InjectionBound};
+pub use certificate::{GraphCertificate, GraphFacts, InjectionBound};
 pub use classifier::{GraphClassifier, Prediction};
 pub use config::{GraphConfig, Selection};
 pub use convergence::Convergence;
@@ -50,8 +57,10 @@ pub use encoder::EncoderWeights;
 pub use incidence::normalised_incidence;
 pub use model::{GraphMode, GraphModel, GraphSolver, Joined};
 pub use problem::{GraphProblem, GraphSplit};
-pub use run::{GraphNote, load_graph_model, train_graph_run};
-pub use subdeq_engine::cpu::graph::OutputActivation;
+pub use run::{GraphNote, load_graph_model, train_graph_run, train_shared_graph_run};
+pub use shards::{MANIFEST, Shard, ShardManifest, ShardedGraph};
+pub use shared_propagation::{SharedPropagation, Traffic};
+pub use subdeq_engine::cpu::graph::{Division, NodeMatrix, OutputActivation};
 pub use subdeq_engine::network::Csr;
 pub use subdeq_engine::{EncoderShape, GraphMap, GraphNorm, GraphOperator};
 pub use train::{GraphEpoch, GraphRun, train_graph};

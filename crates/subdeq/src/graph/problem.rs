@@ -1,12 +1,13 @@
 //! A graph with features and classes, checked.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use subdeq_engine::{Cpu, Graphs, LabelledNodes};
 
 use super::Csr;
 use super::order::{renumbered, rows_moved, rows_of_nodes};
-use super::{GraphOperator, Selection};
+use super::{GraphCertificate, GraphFacts, GraphModel, GraphOperator, Selection};
 use crate::{Error, Result};
 
 /// A graph, ready to train on; many runs can share one.
@@ -14,14 +15,27 @@ use crate::{Error, Result};
 /// The rows of large graphs are kept in an order in which neighbours lie near each other, since every iteration gathers
 /// neighbours' rows. Nodes keep their numbers in everything that is asked or answered.
 pub struct GraphProblem<D: Graphs = Cpu<f32>> {
-    device: Arc<D>,
+    pub(super) device: Arc<D>,
     /// Matrix and features in the order of the rows.
     pub(super) graph: D::Graph,
     /// In the order of the nodes.
     pub(super) labels: Vec<u32>,
     pub(super) classes: usize,
     /// The row of each node.
-    rows: Vec<u32>,
+    pub(super) rows: Vec<u32>,
+    /// Where other ranks have other rows ([`GraphProblem::share`]).
+    pub(super) part: Option<Shared>,
+}
+
+/// What a rank knows of a graph that is shared.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shared {
+    /// The rows that are here.
+    pub rows: Range<usize>,
+    /// The node whose label comes first: 0 where all labels are here.
+    pub labels_from: usize,
+    /// What is known of the whole matrix.
+    pub facts: GraphFacts,
 }
 
 impl<D: Graphs> std::fmt::Debug for GraphProblem<D> {
@@ -85,26 +99,51 @@ impl<D: Graphs<Elem = f32>> GraphProblem<D> {
         } else {
             device.graph(renumbered(&operator, &rows), rows_moved(&features, &rows))?
         };
-        Ok(Self { device, graph, labels, classes, rows })
+        Ok(Self { device, graph, labels, classes, rows, part: None })
     }
 
     /// The row of a node in the matrices of this problem.
     pub(super) fn row(&self, node: u32) -> usize {
-        self.rows[node as usize] as usize
+        // Nodes of shards are numbered by their rows.
+        self.rows.get(node as usize).map_or(node as usize, |&row| row as usize)
     }
 
-    /// Some nodes with their classes, on a device.
+    /// Those of some nodes that are here with their classes, on a device, in the order of their rows: losses are added up in this
+    /// order, whatever the number of ranks.
     pub(super) fn labelled(&self, device: &D, nodes: &[u32]) -> Result<LabelledNodes<D::Integers>> {
-        let rows: Vec<u32> = nodes.iter().map(|&node| self.rows[node as usize]).collect();
-        let labels: Vec<u32> = nodes.iter().map(|&node| self.labels[node as usize]).collect();
-        let (rows, labels) = (device.integers(&rows)?, device.integers(&labels)?);
-        Ok(LabelledNodes { rows, labels, count: nodes.len() })
+        let here = self.rows_here();
+        let labels_from = self.part.as_ref().map_or(0, |part| part.labels_from);
+        let placed = nodes.iter().map(|&node| (self.row(node), node)).filter(|(row, _)| here.contains(row));
+        let mut labelled: Vec<(usize, u32)> =
+            placed.map(|(row, node)| (row, self.labels[node as usize - labels_from])).collect();
+        labelled.sort_unstable();
+        let (rows, labels): (Vec<u32>, Vec<u32>) =
+            labelled.iter().map(|&(row, label)| ((row - here.start) as u32, label)).unzip();
+        Ok(LabelledNodes {
+            rows: device.integers(&rows)?,
+            labels: device.integers(&labels)?,
+            count: labelled.len(),
+        })
+    }
+
+    /// The rows that this process has.
+    pub(super) fn rows_here(&self) -> Range<usize> {
+        self.part.as_ref().map_or(0..self.nodes(), |part| part.rows.clone())
+    }
+
+    /// What is proved about a model's propagation over this graph, for every injection that its network can make.
+    #[must_use]
+    pub fn certify(&self, model: &GraphModel) -> GraphCertificate {
+        match &self.part {
+            None => model.certify(self.operator()),
+            Some(part) => model.certify_by(&part.facts, model.injection_bound()),
+        }
     }
 
     /// Number of nodes.
     #[must_use]
     pub fn nodes(&self) -> usize {
-        self.labels.len()
+        self.part.as_ref().map_or(self.labels.len(), |part| part.facts.nodes)
     }
 
     /// Number of classes.
@@ -113,13 +152,14 @@ impl<D: Graphs<Elem = f32>> GraphProblem<D> {
         self.classes
     }
 
-    /// The class of each node.
+    /// The class of each node; of shards, of those that are here.
     #[must_use]
     pub fn labels(&self) -> &[u32] {
         &self.labels
     }
 
-    /// The matrix of the propagation, in the order in which rows are kept.
+    /// The matrix of the propagation, in the order in which rows are kept; of a graph that is shared, some rows with numbers of their
+    /// own.
     #[must_use]
     pub fn operator(&self) -> &GraphOperator<f32> {
         self.device.operator(&self.graph)

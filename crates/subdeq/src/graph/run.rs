@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use subdeq_engine::EncoderShape;
+use subdeq_ranks::Ranks;
 
 use super::encoder::encoder_arrays;
 use super::{
-    BestEpoch, EncoderWeights, GraphCertificate, GraphCheckpoint, GraphClassifier, GraphConfig, GraphProblem,
-    GraphSplit, GraphTrainer,
+    BestEpoch, EncoderWeights, GraphCertificate, GraphCheckpoint, GraphClassifier, GraphConfig, GraphEpoch,
+    GraphProblem, GraphSplit, GraphTrainer,
 };
-use crate::train::{ArrayShapes, EpochMetrics, RunFolder, TensorFile, check_arrays, understood};
+use crate::train::{
+    ArrayShapes, EpochMetrics, RunFolder, TensorFile, check_arrays, told_checkpoint, understood,
+};
 use crate::{Error, Result};
 
 /// Name of the network's arrays in a `model.safetensors`.
@@ -49,35 +52,43 @@ pub fn train_graph_run(
     checkpoint_every: Duration,
     watch: &mut dyn FnMut(&EpochMetrics) -> ControlFlow<()>,
 ) -> Result<Option<GraphClassifier>> {
-    let _claim = folder.claim()?;
-    let mut trainer = match folder.read_checkpoint::<GraphCheckpoint>()? {
+    train_shared_graph_run(&Ranks::alone(), Some(folder), problem, split, config, checkpoint_every, watch)
+}
+
+/// The same on ranks that share a graph (see [`GraphProblem::share`]): all of them train, with the same config and split; the first has
+/// the folder and writes. A stop that any watcher asks for stops all.
+///
+/// # Errors
+/// As for [`train_graph_run`]; and a message between ranks that failed.
+pub fn train_shared_graph_run(
+    ranks: &Ranks,
+    folder: Option<&RunFolder>,
+    problem: &GraphProblem,
+    split: &GraphSplit,
+    config: &GraphConfig,
+    checkpoint_every: Duration,
+    watch: &mut dyn FnMut(&EpochMetrics) -> ControlFlow<()>,
+) -> Result<Option<GraphClassifier>> {
+    let _claim = folder.map(RunFolder::claim).transpose()?;
+    let read = folder.map(RunFolder::read_checkpoint::<GraphCheckpoint>).transpose()?.flatten();
+    let mut trainer = match told_checkpoint(ranks, read)? {
         Some(checkpoint) => GraphTrainer::resume(problem, split, config, &checkpoint)
-            .map_err(|why| folder.bad_checkpoint(&why))?,
+            .map_err(|why| folder.map_or(why.clone(), |folder| folder.bad_checkpoint(&why)))?,
         None => GraphTrainer::new(problem, split, config)?,
     };
-    folder.keep_metrics(trainer.epochs_completed())?;
+    if let Some(folder) = folder {
+        folder.keep_metrics(trainer.epochs_completed())?;
+    }
     let mut metrics = Vec::new();
     let mut last_written = Instant::now();
     while let Some(epoch) = trainer.next_epoch()? {
-        let share_of = |count: bool| f64::from(u8::from(count));
-        let verdict = trainer.certificate().verdict.name();
-        metrics.push(EpochMetrics {
-            epoch: epoch.epoch,
-            train_loss: epoch.loss,
-            train_error: 100.0 * (1.0 - epoch.train_accuracy),
-            validation_loss: Some(trainer.validation_loss()?),
-            validation_error: Some(100.0 * (1.0 - epoch.validation_accuracy)),
-            forward_iterations: epoch.solve_iterations.into(),
-            backward_iterations: epoch.adjoint_iterations.into(),
-            converged: share_of(epoch.converged),
-            verdict: Some(Cow::Borrowed(verdict)),
-            learning_rate: config.rate,
-            seconds: trainer.seconds()[0],
-        });
-        let stopped = metrics.last().is_some_and(|metrics| watch(metrics).is_break());
+        metrics.push(epoch_metrics(&epoch, &mut trainer, config)?);
+        let stopped = ranks.any(metrics.last().is_some_and(|metrics| watch(metrics).is_break()))?;
         if stopped || trainer.is_finished() || last_written.elapsed() >= checkpoint_every {
-            folder.append_epochs(&metrics)?;
-            folder.write_checkpoint(&trainer.checkpoint()?)?;
+            if let Some(folder) = folder {
+                folder.append_epochs(&metrics)?;
+                folder.write_checkpoint(&trainer.checkpoint()?)?;
+            }
             metrics.clear();
             last_written = Instant::now();
         }
@@ -86,6 +97,39 @@ pub fn train_graph_run(
         }
     }
     let classifier = trainer.classifier()?;
+    if let Some(folder) = folder {
+        write_model(folder, &classifier, &trainer, problem, config)?;
+    }
+    Ok(Some(classifier))
+}
+
+fn epoch_metrics(
+    epoch: &GraphEpoch,
+    trainer: &mut GraphTrainer<'_>,
+    config: &GraphConfig,
+) -> Result<EpochMetrics> {
+    Ok(EpochMetrics {
+        epoch: epoch.epoch,
+        train_loss: epoch.loss,
+        train_error: 100.0 * (1.0 - epoch.train_accuracy),
+        validation_loss: Some(trainer.validation_loss()?),
+        validation_error: Some(100.0 * (1.0 - epoch.validation_accuracy)),
+        forward_iterations: epoch.solve_iterations.into(),
+        backward_iterations: epoch.adjoint_iterations.into(),
+        converged: f64::from(u8::from(epoch.converged)),
+        verdict: Some(Cow::Borrowed(trainer.certificate().verdict.name())),
+        learning_rate: config.rate,
+        seconds: trainer.seconds()[0],
+    })
+}
+
+fn write_model(
+    folder: &RunFolder,
+    classifier: &GraphClassifier,
+    trainer: &GraphTrainer<'_>,
+    problem: &GraphProblem,
+    config: &GraphConfig,
+) -> Result<()> {
     let note = GraphNote {
         config: config.clone(),
         shape: [problem.features().cols, config.hidden, problem.classes()],
@@ -97,8 +141,7 @@ pub fn train_graph_run(
         (name.clone(), if name.ends_with("bias") { vec![columns] } else { vec![rows, columns] })
     };
     let shapes: ArrayShapes = tensors.iter().zip(classifier.weights.shape.arrays()).map(shape).collect();
-    TensorFile { note, tensors }.write_shaped(&folder.model_path(), &shapes)?;
-    Ok(Some(classifier))
+    TensorFile { note, tensors }.write_shaped(&folder.model_path(), &shapes)
 }
 
 /// The model of a run, from its `model.safetensors`.

@@ -149,7 +149,7 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
         split: &'a GraphSplit,
         config: &'a GraphConfig,
     ) -> Result<Self> {
-        let certificate = config.model.certify(problem.operator());
+        let certificate = problem.certify(&config.model);
         config.check(&certificate)?;
         config.check_sizes(problem)?;
         split.check(problem.nodes(), config.selection)?;
@@ -284,8 +284,8 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
     /// # Errors
     /// A device that cannot be read.
     pub fn validation_loss(&mut self) -> Result<f64> {
-        let Self { passes: Passes { device, plan, .. }, nodes, tally, .. } = self;
-        if nodes[VALIDATION].count == 0 {
+        let Self { passes: Passes { device, plan, .. }, nodes, split, tally, .. } = self;
+        if split.validation.is_empty() {
             return Ok(0.0);
         }
         device.count_nodes(plan, &nodes[VALIDATION], true, tally)?;
@@ -315,8 +315,8 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
 
     /// How many nodes of a part of the split are classified rightly.
     fn right(&mut self, part: usize) -> Result<usize> {
-        let Self { passes: Passes { device, plan, .. }, nodes, tally, .. } = self;
-        if nodes[part].count == 0 {
+        let Self { passes: Passes { device, plan, .. }, nodes, split, tally, .. } = self;
+        if [&split.train, &split.validation, &split.test][part].is_empty() {
             return Ok(0);
         }
         device.count_nodes(plan, &nodes[part], false, tally)?;

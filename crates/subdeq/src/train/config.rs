@@ -7,6 +7,7 @@ use super::sizes::check_model;
 use super::trainer::EVALUATION_BATCH;
 use super::{Checkpoint, Cosine, Recipe};
 use crate::model::{ClassifierSpec, CoreSpec};
+use crate::sliced::check_slices;
 use crate::{Error, Result};
 
 /// Which data, cut and standardised how. The trainer does not read data; it records where they came from.
@@ -49,6 +50,10 @@ pub struct TrainConfig {
     /// Start the solve of an image where that of the epoch before ended.
     #[serde(default)]
     pub warm_start: bool,
+    /// Slices that each batch is cut into, so that several processes can share it ([`crate::sliced`]); 0 for none. What it is decides
+    /// in which order gradients are added up, and so their last digits; how many processes there are does not.
+    #[serde(default, skip_serializing_if = "is_whole")]
+    pub slices: usize,
     /// The learning rate.
     pub rate: Cosine,
     /// What is done beside plain steps.
@@ -64,6 +69,12 @@ pub struct TrainConfig {
 #[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
 fn is_none_held_out(validation: &usize) -> bool {
     *validation == 0
+}
+
+/// The same for batches that are not cut.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_whole(slices: &usize) -> bool {
+    *slices == 0
 }
 
 /// More updates, or images in an epoch, than any training makes.
@@ -121,6 +132,9 @@ impl TrainConfig {
                  norm has no variance over one)",
                 self.epochs, self.batch
             )));
+        }
+        if self.slices > 0 {
+            check_slices(self.slices, 1)?;
         }
         for (what, x) in [
             ("the learning rate", self.rate.start),

@@ -28,6 +28,7 @@ mod run_folder;
 mod schedule;
 mod sizes;
 mod stored_arrays;
+mod together;
 mod trainer;
 
 pub use array_shapes::{ArrayShapes, array_shapes};
@@ -40,7 +41,7 @@ pub(crate) use model_file::understood;
 pub use model_file::{ModelNote, effective_weights, is_model_file, load_model, save_model};
 pub use recipe::Recipe;
 pub use regular_file::{check_regular_file, read_regular_file};
-pub use run::{EVALUATION, Parts, RunOptions, train_run};
+pub use run::{EVALUATION, Parts, RunOptions, follow_run, lead_run, train_run};
 pub use run_folder::{Claim, RunFolder};
 pub use schedule::Cosine;
 pub(crate) use sizes::check_steps;
@@ -48,4 +49,5 @@ pub use sizes::{
     ArraySizes, check_arrays, check_model, fits_memory, model_arrays, parameter_count, state_arrays,
 };
 pub use subdeq_engine::{Images, Order};
+pub(crate) use together::told_checkpoint;
 pub use trainer::{EpochMetrics, Progress, Running, Selected, Trainer, Watch, evaluate, restore};

@@ -9,7 +9,9 @@ use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use subdeq_engine::{Backend, Images, MIRRORED, Picks, Summary};
+use subdeq_ranks::Ranks;
 
+use super::together::told_checkpoint;
 use super::{
     Checkpoint, ModelNote, RunFolder, RunOptions, TensorFile, TrainConfig, check_arrays, model_arrays,
     save_model, state_arrays,
@@ -147,7 +149,10 @@ struct OnDevice<D: Backend> {
 /// A training run in progress.
 pub struct Trainer<D: Backend<Elem = f32>> {
     config: TrainConfig,
-    folder: RunFolder,
+    /// Who trains together.
+    ranks: Ranks,
+    /// Where the run is written; on one rank only.
+    folder: Option<RunFolder>,
     model: Classifier<D>,
     at: Checkpoint,
     best: Vec<(String, Vec<f32>)>,
@@ -162,11 +167,26 @@ impl<D: Backend<Elem = f32>> Trainer<D> {
     /// # Errors
     /// A model that cannot be built or a checkpoint that does not fit it.
     pub fn new(device: Arc<D>, folder: RunFolder, config: TrainConfig) -> Result<Self> {
+        Self::on_ranks(device, Ranks::alone(), Some(folder), config)
+    }
+
+    /// The same for one of several ranks that train together, whose device is a [`Sliced`](crate::sliced::Sliced) one: the first has
+    /// the folder.
+    pub(super) fn on_ranks(
+        device: Arc<D>,
+        ranks: Ranks,
+        folder: Option<RunFolder>,
+        config: TrainConfig,
+    ) -> Result<Self> {
         config.check()?;
         let (mut at, mut best, mut states) = (Checkpoint::default(), Vec::new(), None);
         let mut state = Vec::new();
-        if let Some(TensorFile { note, tensors }) = folder.read_checkpoint()? {
-            let fault = |why| folder.bad_checkpoint(&why);
+        let read = folder.as_ref().map(RunFolder::read_checkpoint).transpose()?.flatten();
+        if let Some(TensorFile { note, tensors }) = told_checkpoint(&ranks, read)? {
+            let fault = |why| match &folder {
+                Some(folder) => folder.bad_checkpoint(&why),
+                None => why,
+            };
             config.check_position(&note).map_err(fault)?;
             for (name, data) in tensors {
                 match name.strip_prefix(BEST) {
@@ -191,9 +211,12 @@ impl<D: Backend<Elem = f32>> Trainer<D> {
             let steps = std::iter::once(at.splitting_step).chain(at.deeper_steps.iter().copied());
             model.equilibria().zip(steps).for_each(|(layer, step)| layer.set_step(step));
         }
-        folder.keep_metrics(at.metrics_lines)?;
+        if let Some(folder) = &folder {
+            folder.keep_metrics(at.metrics_lines)?;
+        }
         Ok(Self {
             config,
+            ranks,
             folder,
             model,
             at,
@@ -315,7 +338,7 @@ impl<D: Backend<Elem = f32>> Trainer<D> {
                 running: &self.at.running,
                 completed: None,
             };
-            let stop = watch(progress).is_break();
+            let stop = self.ranks.any(watch(progress).is_break())?;
             if stop || saved.elapsed() >= self.checkpoint_every {
                 self.save()?;
                 saved = Instant::now();
@@ -381,7 +404,9 @@ impl<D: Backend<Elem = f32>> Trainer<D> {
             self.best = selected(self.model.state()?);
             self.write_model()?;
         }
-        self.folder.append_metrics(&metrics)?;
+        if let Some(folder) = &self.folder {
+            folder.append_metrics(&metrics)?;
+        }
         self.at.epoch += 1;
         self.at.batches = 0;
         self.at.running = Running::default();
@@ -393,7 +418,8 @@ impl<D: Backend<Elem = f32>> Trainer<D> {
             running: &running,
             completed: Some(&metrics),
         };
-        Ok(watch(progress))
+        let stop = self.ranks.any(watch(progress).is_break())?;
+        Ok(if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
     /// The verdict for all inputs, where it costs less than an epoch.
@@ -405,6 +431,7 @@ impl<D: Backend<Elem = f32>> Trainer<D> {
     }
 
     fn save(&mut self) -> Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
         let mut steps = self.model.equilibria().map(|layer| layer.step());
         self.at.splitting_step = steps.next().flatten();
         self.at.deeper_steps = steps.collect();
@@ -416,22 +443,25 @@ impl<D: Backend<Elem = f32>> Trainer<D> {
             tensors.push((STATES.to_owned(), host));
         }
         tensors.sort_by(|a, b| a.0.cmp(&b.0));
-        self.folder.write_checkpoint(&TensorFile { note: self.at.clone(), tensors })
+        folder.write_checkpoint(&TensorFile { note: self.at.clone(), tensors })
     }
 
     /// Writes the model as it is, which was just selected, so that it can be used while the training goes on; what is proved about
     /// it is computed by whoever reads it.
     fn write_model(&mut self) -> Result<()> {
-        let Some((error, epoch)) = self.at.best else { return Ok(()) };
+        let (Some((error, epoch)), Some(folder)) = (self.at.best, &self.folder) else { return Ok(()) };
         let note = ModelNote { config: self.config.clone(), selected: (epoch, error), certificate: None };
-        save_model(&self.folder.model_path(), &mut self.model, &note)
+        save_model(&folder.model_path(), &mut self.model, &note)
     }
 
     /// The error with the place where it happened and what to try.
     fn located(&self, batch: usize, why: Error) -> Error {
-        let saved = match self.at.metrics_lines {
-            0 => "no epoch was completed".to_owned(),
-            epochs => format!("the checkpoint of epoch {epochs} is in {}", self.folder.path().display()),
+        let saved = match (self.at.metrics_lines, &self.folder) {
+            (0, _) => "no epoch was completed".to_owned(),
+            (epochs, Some(folder)) => {
+                format!("the checkpoint of epoch {epochs} is in {}", folder.path().display())
+            }
+            (epochs, None) => format!("{epochs} epochs were completed"),
         };
         Error::Invalid(format!(
             "training stopped in epoch {}, batch {}: {why}; {saved}. Try a smaller --lr, more iterations for the solver, or an \

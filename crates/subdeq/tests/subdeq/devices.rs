@@ -20,7 +20,7 @@ fn watched() -> Arc<Watched> {
     Arc::new(Checking::new(Cpu::new(1).unwrap()))
 }
 
-fn cores(layout: Layout) -> Vec<CoreSpec> {
+pub fn cores(layout: Layout) -> Vec<CoreSpec> {
     let equilibrium = |name: &&str| CoreSpec::Equilibrium {
         architecture: ParametrisedMap::named(name, layout).unwrap(),
         solver: None,
@@ -32,7 +32,7 @@ fn cores(layout: Layout) -> Vec<CoreSpec> {
     ParametrisedMap::NAMES.iter().map(equilibrium).chain(others).collect()
 }
 
-fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
+pub fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
     let pool = (layout == Layout::Conv).then_some(2);
     let init = Init::Release;
     ClassifierSpec {
@@ -122,6 +122,7 @@ pub fn config(layout: Layout, name: &str, warm_start: bool) -> TrainConfig {
         weight_decay: 1e-5,
         seed: 3,
         warm_start,
+        slices: 0,
         rate: Cosine { start: 1e-2, end: 1e-3 },
         recipe: Recipe::default(),
         data: DataConfig {

@@ -16,6 +16,7 @@ mod ode;
 mod promises;
 mod radii;
 mod recipe;
+mod sliced;
 mod tied;
 
 #[cfg(target_os = "linux")]

@@ -50,6 +50,7 @@ fn normed(name: &str, layout: Layout, injection_norm: bool) -> (Model, ModelNote
         weight_decay: 0.0,
         seed: 0,
         warm_start: false,
+        slices: 0,
         rate: Cosine { start: 0.1, end: 0.1 },
         recipe: Recipe::default(),
         data,

@@ -1,10 +1,16 @@
 //! The graphs among the data sets.
 
+use std::path::PathBuf;
+use std::process::ExitCode;
+
 use serde_json::json;
-use subdeq_data::graph::{GRAPH_NAMES, GraphDataset, folder_of};
+use subdeq::graph::{Joined, ShardedGraph};
+use subdeq_data::graph::{GRAPH_NAMES, GraphDataset, GraphSplitRule, folder_of};
 
 use super::found;
+use crate::commands::train::SplitOfShards;
 use crate::failure::Failure;
+use crate::graph::{Graph, default_split};
 use crate::options::{DataDir, Output};
 
 /// Says which graphs are known and where they were found.
@@ -75,4 +81,58 @@ pub fn show(name: &str, data_dir: &DataDir, output: Output) -> Result<(), Failur
         println!("  {count:>6}  class {class}");
     }
     Ok(())
+}
+
+/// What is cut, how, and where to.
+#[derive(clap::Args)]
+pub struct ShardArgs {
+    /// A name, a folder or an .npz.
+    name: String,
+    /// At most so many shards. Any number of processes can read them; as many as there are shards read nothing twice.
+    #[arg(long, value_name = "N")]
+    parts: usize,
+    /// Where to: a folder without shards.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Share of the nodes that is labelled [default: the paper's, else the division given with the data, else 0.1].
+    #[arg(long, value_name = "SHARE")]
+    labelled: Option<f64>,
+    /// Divide the nodes as the data's given division number K says.
+    #[arg(long, value_name = "K", conflicts_with = "labelled")]
+    given_split: Option<usize>,
+    /// Seed of the division.
+    #[arg(long, default_value_t = 0)]
+    split_seed: u64,
+    #[command(flatten)]
+    data_dir: DataDir,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Cuts a graph into shards.
+pub fn shard(args: &ShardArgs) -> Result<ExitCode, Failure> {
+    if args.parts == 0 {
+        return Err(Failure::usage("--parts must be at least 1"));
+    }
+    let graph = Graph::load(&args.name, Joined::Pairs, args.data_dir.path())?;
+    let given = args.given_split.map(|index| GraphSplitRule::Given { index });
+    let asked = args.labelled.map(|labelled| GraphSplitRule::Share { labelled }).or(given);
+    let rule = asked.unwrap_or_else(|| default_split(&graph.dataset));
+    let split = graph.split(rule, args.split_seed)?;
+    let name = (&graph.dataset.name[..], json!(SplitOfShards { rule, seed: args.split_seed }));
+    let sharded =
+        ShardedGraph::write(&graph.problem, &split, name, args.parts, &args.out).map_err(Failure::other)?;
+    let manifest = sharded.manifest();
+    if args.output.json() {
+        println!("{}", json!({ "folder": args.out.display().to_string(), "parts": manifest.parts.len() }));
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!(
+        "{}: {} nodes and {} entries in {} shards",
+        args.out.display(),
+        manifest.facts.nodes,
+        manifest.entries,
+        manifest.parts.len()
+    );
+    Ok(ExitCode::SUCCESS)
 }

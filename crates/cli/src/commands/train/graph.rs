@@ -5,14 +5,18 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
-use subdeq::graph::{GraphConfig, GraphModel, GraphNorm, GraphSplit, OutputActivation, train_graph_run};
+use subdeq::Ranks;
+use subdeq::graph::{
+    GraphConfig, GraphModel, GraphNorm, GraphSplit, OutputActivation, train_shared_graph_run,
+};
 use subdeq::train::{EpochMetrics, Evaluation, RunFolder};
 use subdeq_data::graph::GraphSplitRule;
 
 use super::Args;
+use super::graph_source::Source;
 use crate::commands::eval;
 use crate::failure::Failure;
-use crate::graph::{self, Graph, GraphData, GraphRunConfig, Kind};
+use crate::graph::{GraphData, GraphRunConfig, Kind};
 use crate::names;
 use crate::options::Telling;
 use crate::statistics::{deviation, mean};
@@ -158,25 +162,31 @@ fn asked_split(options: &GraphOptions) -> Option<GraphSplitRule> {
     options.labelled.map(|labelled| GraphSplitRule::Share { labelled }).or(given)
 }
 
+/// What a rank tells of its progress: only the first speaks.
+fn telling(args: &Args, ranks: &Ranks) -> Telling {
+    if ranks.is_first() { args.output.progress() } else { Telling::Nothing }
+}
+
 /// Trains on the graph of that name, or as a config says.
-pub fn run(args: &Args, given: Option<GraphRunConfig>) -> Result<ExitCode, Failure> {
+pub fn run(args: &Args, ranks: &Ranks, given: Option<GraphRunConfig>) -> Result<ExitCode, Failure> {
     refuse_image_options(args)?;
     let data_dir = args.data_dir.path();
-    let waiting = Waiting::begin(args.output.progress(), "reading the graph");
+    let waiting = Waiting::begin(telling(args, ranks), "reading the graph");
     let (graph, first) = match given {
         Some(config) => {
             let config = overridden(args, config)?;
-            (Graph::load(&config.data.name, config.training.model.joined, data_dir)?, config)
+            (Source::load(&config.data.name, config.training.model.joined, ranks, data_dir)?, config)
         }
         None => {
             let model = model(args)?;
-            let graph = Graph::load(args.data.as_deref().unwrap_or("karate"), model.joined, data_dir)?;
+            let name = args.data.as_deref().unwrap_or("karate");
+            let graph = Source::load(name, model.joined, ranks, data_dir)?;
             let config = config(args, &graph, model)?;
             (graph, config)
         }
     };
     drop(waiting);
-    first.training.check_sizes(&graph.problem).map_err(Failure::usage)?;
+    first.training.check_sizes(graph.problem()).map_err(Failure::usage)?;
     let seed = first.training.seed;
     let base = args.out.clone().unwrap_or_else(|| new_folder(&first));
     let mut finished = Vec::new();
@@ -184,11 +194,13 @@ pub fn run(args: &Args, given: Option<GraphRunConfig>) -> Result<ExitCode, Failu
         let folder = if args.seeds.is_some() { base.join(format!("seed-{seed}")) } else { base.clone() };
         let mut config = first.clone();
         // Seeds vary the split as well, as in the paper, unless one split is asked for.
-        config.data.split_seed = args.split_seed.unwrap_or(seed);
+        (_, config.data.split_seed) = graph.division(None, args.split_seed, seed)?;
         config.training.seed = seed;
-        finished.push(train(args, &graph, &folder, config)?);
+        finished.extend(train(args, ranks, &graph, &folder, config)?);
     }
-    tell(args, &finished);
+    if ranks.is_first() {
+        tell(args, &finished);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -224,14 +236,13 @@ fn model(args: &Args) -> Result<GraphModel, Failure> {
     model.map_err(|why| Failure::usage(names::unknown(why, name, &GraphModel::NAMES)))
 }
 
-fn config(args: &Args, graph: &Graph, model: GraphModel) -> Result<GraphRunConfig, Failure> {
+fn config(args: &Args, graph: &Source, model: GraphModel) -> Result<GraphRunConfig, Failure> {
     let options = &args.graph;
     let mut defaults = GraphConfig::new(model);
     args.solving.apply_to_graph(&mut defaults.model)?;
     let seed = args.seed.unwrap_or(0);
-    let split = asked_split(options).unwrap_or_else(|| graph::default_split(&graph.dataset));
-    let data =
-        GraphData { name: graph.dataset.name.clone(), split, split_seed: args.split_seed.unwrap_or(seed) };
+    let (split, split_seed) = graph.division(asked_split(options), args.split_seed, seed)?;
+    let data = GraphData { name: graph.name().to_owned(), split, split_seed };
     let training = GraphConfig {
         hidden: args.channels.unwrap_or(defaults.hidden),
         rate: args.lr.unwrap_or(defaults.rate),
@@ -270,16 +281,26 @@ fn new_folder(config: &GraphRunConfig) -> PathBuf {
     super::free_folder(&format!("{data}-{}", config.training.model.name))
 }
 
-fn train(args: &Args, graph: &Graph, path: &Path, config: GraphRunConfig) -> Result<Finished, Failure> {
+/// One run, of which the first rank has the folder and the end.
+fn train(
+    args: &Args,
+    ranks: &Ranks,
+    graph: &Source,
+    path: &Path,
+    config: GraphRunConfig,
+) -> Result<Option<Finished>, Failure> {
     args.compute.cores_only()?;
-    let folder = open(args, path, &config)?;
-    let split = graph.split(config.data.split, config.data.split_seed)?;
-    let telling = args.output.progress();
+    let folder = ranks.is_first().then(|| open(args, path, &config)).transpose()?;
+    let hint = "give every rank the same options and files";
+    ranks.agree("the configuration", json!(config).to_string().as_bytes(), hint).map_err(Failure::other)?;
+    let split = graph.split(&config.data)?;
+    let telling = telling(args, ranks);
     if telling != Telling::Nothing {
-        introduce(graph, &split, &config, path);
+        introduce(ranks, graph, &split, &config, path);
     }
     // Results do not depend on it, so it is no part of the run's config.
-    let training = GraphConfig { threads: args.compute.count(), ..config.training.clone() };
+    let compute = if ranks.size() > 1 { args.compute.shared() } else { args.compute };
+    let training = GraphConfig { threads: compute.count(), ..config.training.clone() };
     let mut progress = Progress::new(telling, training.epochs);
     let every = Duration::from_secs(args.checkpoint_seconds);
     let stop = Stop::listen()?;
@@ -287,11 +308,13 @@ fn train(args: &Args, graph: &Graph, path: &Path, config: GraphRunConfig) -> Res
         progress.tell(epoch);
         stop.flow()
     };
-    let ended = train_graph_run(&folder, &graph.problem, &split, &training, every, tell);
+    let ended =
+        train_shared_graph_run(ranks, folder.as_ref(), graph.problem(), &split, &training, every, tell);
     stop.finish();
     let classifier = ended.map_err(Failure::other)?.ok_or_else(|| stop.failure(args.how_to_go_on(path)))?;
-    let evaluation = graph::evaluate(&folder, &config.data, (graph, &split), &classifier, training.threads)?;
-    Ok(Finished { folder: path.to_owned(), config, evaluation })
+    let nodes = (&config.data, &split);
+    let evaluation = graph.evaluate(ranks, folder.as_ref(), nodes, &classifier, training.threads)?;
+    Ok(evaluation.map(|evaluation| Finished { folder: path.to_owned(), config, evaluation }))
 }
 
 /// The folder of the run: a new one, or the one to be continued.
@@ -310,14 +333,15 @@ fn open(args: &Args, path: &Path, config: &GraphRunConfig) -> Result<RunFolder, 
     Ok(run)
 }
 
-fn introduce(graph: &Graph, split: &GraphSplit, config: &GraphRunConfig, folder: &Path) {
+fn introduce(ranks: &Ranks, graph: &Source, split: &GraphSplit, config: &GraphRunConfig, folder: &Path) {
+    let together = match ranks.size() {
+        1 => String::new(),
+        size => format!("; shared by {size} ranks"),
+    };
     eprintln!(
-        "{}: {} nodes, {} edges, {} features, {} classes; {} + {} + {} nodes to train, select and test",
+        "{}: {}; {} + {} + {} nodes to train, select and test{together}",
         config.data.name,
-        graph.problem.nodes(),
-        graph.dataset.report.edges,
-        graph.problem.features().cols,
-        graph.problem.classes(),
+        graph.in_words(),
         split.train.len(),
         split.validation.len(),
         split.test.len()

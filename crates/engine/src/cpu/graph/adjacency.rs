@@ -1,8 +1,11 @@
 //! The matrix of a graph, ready for products with it and with its transpose.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::chunks::{divide, for_each_chunk};
+use super::company::{Company, Division};
+use super::part::{Names, Part};
 use crate::cpu::Cpu;
 use crate::cpu::isa::Vectorised;
 use crate::cpu::parts::Parts;
@@ -20,6 +23,8 @@ pub struct Adjacency<T: SimdReal> {
     operator: GraphOperator<T>,
     chunks: Vec<Range<usize>>,
     transpose: Transpose<T>,
+    /// Where other processes have the other rows.
+    part: Option<Part<T>>,
 }
 
 /// The transpose of the stored matrix: the way back through pairs of nodes, or the way from nodes to hyperedges.
@@ -53,6 +58,8 @@ pub struct Edges<'a, T: SimdReal> {
     pub(crate) symmetric: bool,
     /// Where nodes are joined by hyperedges: `forward` and `backward` go from those to nodes then.
     pub(crate) hyperedges: Option<ToHyperedges<'a, T>>,
+    /// Where other processes have the other rows.
+    pub(crate) part: Option<&'a Part<T>>,
 }
 
 /// The way from nodes to hyperedges, and what nodes keep of themselves.
@@ -100,7 +107,34 @@ impl<T: SimdReal> Adjacency<T> {
             let chunks = divide(&transposed.starts);
             Transpose::Other(transposed, chunks)
         };
-        Ok(Self { operator, chunks, transpose })
+        Ok(Self { operator, chunks, transpose, part: None })
+    }
+
+    /// Takes over this process's rows of a symmetric matrix (columns are numbered as in the whole). That it is symmetric is taken on
+    /// trust: no process has all of it.
+    pub fn part(company: Arc<dyn Company<T>>, division: &Division, mut matrix: Csr<T>) -> Result<Self> {
+        matrix.check()?;
+        if let Some(index) = matrix.values.iter().position(|x| !x.is_finite()) {
+            let value = matrix.values[index].to_string();
+            return Err(EngineError::NotFinite { what: "the graph", index, value });
+        }
+        sort_and_merge(&mut matrix);
+        let blocks = division.blocks_of(company.rank(), company.size());
+        let part = Part::new(company, division, &mut matrix)?;
+        let local = |block: &Range<usize>| block.start - part.rows.start..block.end - part.rows.start;
+        let chunks = division.blocks[blocks].iter().map(local).collect();
+        Ok(Self { operator: matrix.into(), chunks, transpose: Transpose::Same, part: Some(part) })
+    }
+
+    /// What other processes have to do with it.
+    pub(crate) fn shared(&self) -> Option<&Part<T>> {
+        self.part.as_ref()
+    }
+
+    /// Rows that come from others and rows that go to them, in one application of a map; none without others.
+    #[must_use]
+    pub fn rows_that_travel(&self) -> [usize; 2] {
+        self.part.as_ref().map_or([0, 0], |part| [part.halo(), part.given()])
     }
 
     /// Number of nodes.
@@ -130,12 +164,19 @@ impl<T: SimdReal> Adjacency<T> {
             Transpose::Other(matrix, chunks) => entries(matrix, chunks),
         };
         match self.operator.own() {
-            None => Edges { forward, backward: transposed, symmetric: self.is_symmetric(), hyperedges: None },
+            None => Edges {
+                forward,
+                backward: transposed,
+                symmetric: self.is_symmetric(),
+                hyperedges: None,
+                part: self.part.as_ref(),
+            },
             Some(own) => Edges {
                 forward,
                 backward: forward,
                 symmetric: true,
                 hyperedges: Some(ToHyperedges { entries: transposed, own }),
+                part: None,
             },
         }
     }
@@ -221,7 +262,13 @@ impl<T: SimdReal> Kept<T> {
         Entries { begin: &self.begin, end: &self.end, columns: &self.columns, values: &self.values, chunks }
     }
 
-    fn refresh(&mut self, cpu: &Cpu<T>, source: Entries<'_, T>, dropout: Dropout, transposed: bool) {
+    fn refresh(
+        &mut self,
+        cpu: &Cpu<T>,
+        (source, part): (Entries<'_, T>, Option<&Part<T>>),
+        dropout: Dropout,
+        transposed: bool,
+    ) {
         self.reserve(source.begin.len(), source.columns.len());
         let begin = Parts::new(&mut self.begin);
         let end = Parts::new(&mut self.end);
@@ -239,6 +286,8 @@ impl<T: SimdReal> Kept<T> {
                 Thin {
                     source,
                     rows: rows.clone(),
+                    first: part.map_or(0, |part| part.rows.start as u32),
+                    names: part.map_or(Names::From(0), |part| part.names(k)),
                     dropout,
                     transposed,
                     begin: begin.take(rows.clone()),
@@ -258,26 +307,27 @@ impl<T: SimdReal> ThinnedEdges<T> {
     /// # Errors
     /// Hyperedges, of which nothing can be dropped.
     pub fn refresh(&mut self, cpu: &Cpu<T>, whole: &Adjacency<T>, dropout: Dropout) -> Result<()> {
-        let Edges { forward, backward, hyperedges, .. } = whole.edges();
+        let Edges { forward, backward, hyperedges, part, .. } = whole.edges();
         if hyperedges.is_some() {
             return Err(EngineError::Invalid(
                 "incidences of hyperedges cannot be dropped: set the edge dropout to 0".into(),
             ));
         }
-        self.forward.refresh(cpu, forward, dropout, false);
-        self.backward.refresh(cpu, backward, dropout, true);
+        self.forward.refresh(cpu, (forward, part), dropout, false);
+        self.backward.refresh(cpu, (backward, part), dropout, true);
         Ok(())
     }
 
     /// The edges that `whole` was left with.
     #[must_use]
     pub fn edges<'a>(&'a self, whole: &'a Adjacency<T>) -> Edges<'a, T> {
-        let Edges { forward, backward, .. } = whole.edges();
+        let Edges { forward, backward, part, .. } = whole.edges();
         Edges {
             forward: self.forward.entries(forward.chunks),
             backward: self.backward.entries(backward.chunks),
             symmetric: false,
             hyperedges: None,
+            part,
         }
     }
 }
@@ -289,6 +339,10 @@ pub(crate) const BLOCK: usize = 128;
 struct Thin<'a, T> {
     source: Entries<'a, T>,
     rows: Range<usize>,
+    /// The number of row 0 in the whole graph.
+    first: u32,
+    /// What column numbers mean.
+    names: Names<'a>,
     dropout: Dropout,
     transposed: bool,
     begin: &'a mut [usize],
@@ -305,6 +359,7 @@ impl<T: SimdReal> Vectorised<T> for Thin<'_, T> {
         let base = self.source.begin[self.rows.start];
         let scale = T::from_f64(self.dropout.scale());
         let mut hashes = [0; BLOCK];
+        let mut named = [0; BLOCK];
         let mut kept = 0;
         for row in self.rows.clone() {
             self.begin[row - self.rows.start] = base + kept;
@@ -312,10 +367,12 @@ impl<T: SimdReal> Vectorised<T> for Thin<'_, T> {
             let blocks =
                 self.source.columns[range.clone()].chunks(BLOCK).zip(self.source.values[range].chunks(BLOCK));
             for (columns, values) in blocks {
+                // What is dropped depends on rows and columns of the whole graph.
+                let (row, names) = (self.first + row as u32, self.names.of(columns, &mut named));
                 if self.transposed {
-                    self.dropout.hash_column(row as u32, columns, &mut hashes);
+                    self.dropout.hash_column(row, names, &mut hashes);
                 } else {
-                    self.dropout.hash_row(row as u32, columns, &mut hashes);
+                    self.dropout.hash_row(row, names, &mut hashes);
                 }
                 for k in 0..columns.len().min(values.len()).min(BLOCK) {
                     // Written in any case, kept by moving on: no branch that could be guessed wrong.

@@ -22,10 +22,18 @@ pub(crate) fn divide(starts: &[usize]) -> Vec<Range<usize>> {
     divide_into(starts, MOST_CHUNKS, LEAST_WORK)
 }
 
+/// The same of so many rows, of which the first `row` have `before(row)` entries.
+pub(crate) fn divide_by(rows: usize, before: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+    divide_rows(rows, before, MOST_CHUNKS, LEAST_WORK)
+}
+
 /// The same into at most `most` ranges of at least `least` work each.
 pub(crate) fn divide_into(starts: &[usize], most: usize, least: usize) -> Vec<Range<usize>> {
-    let rows = starts.len() - 1;
-    let work = |row: usize| starts[row] - starts[0] + ROW_WORK * row;
+    divide_rows(starts.len() - 1, |row| starts[row] - starts[0], most, least)
+}
+
+fn divide_rows(rows: usize, before: impl Fn(usize) -> usize, most: usize, least: usize) -> Vec<Range<usize>> {
+    let work = |row: usize| before(row) + ROW_WORK * row;
     let target = (work(rows) / most.max(1)).max(least).max(1);
     let mut chunks = Vec::with_capacity(most + 1);
     let mut first = 0;

@@ -6,10 +6,11 @@
 
 use std::ops::Range;
 
-use super::adjacency::{Edges, Entries, ToHyperedges};
+use super::adjacency::{Edges, Entries};
 use super::chunks::for_each_chunk;
 use super::node_matrix::NodeMatrix;
-use super::passes::gather;
+use super::part::Halo;
+use super::passes::gathering;
 use super::product::isa_for;
 use super::propagate::Source;
 use super::propagation::Propagation;
@@ -80,9 +81,9 @@ impl<T: SimdReal> Propagation<T> {
         let mut system = System {
             isa: isa_for(self.cpu.isa(), stride),
             cpu: self.cpu.clone(),
-            entries: edges.forward,
-            hyperedges: edges.hyperedges,
+            edges: *edges,
             middle: Vec::new(),
+            halo: Halo::default(),
             keep: self.passes.constants.keep,
             stride,
             partials: vec![vec![0.0; stride]; edges.forward.chunks.len()],
@@ -145,10 +146,11 @@ fn quotients<T: SimdReal>(a: &[f64], b: &[f64]) -> Vec<T> {
 struct System<'a, T: SimdReal> {
     cpu: crate::cpu::Cpu<T>,
     isa: crate::cpu::Isa,
-    entries: Entries<'a, T>,
-    hyperedges: Option<ToHyperedges<'a, T>>,
+    edges: Edges<'a, T>,
     /// The states of hyperedges.
     middle: Vec<T>,
+    /// What travels between processes.
+    halo: Halo<T>,
     keep: T,
     stride: usize,
     partials: Vec<Vec<f64>>,
@@ -156,22 +158,28 @@ struct System<'a, T: SimdReal> {
 
 impl<T: SimdReal> System<'_, T> {
     fn span(&self, chunk: usize) -> Range<usize> {
-        let rows = &self.entries.chunks[chunk];
+        let rows = &self.edges.forward.chunks[chunk];
         rows.start * self.stride..rows.end * self.stride
     }
 
-    fn each(&mut self, work: impl Fn(&Self, usize, &mut [f64]) + Sync + Send) -> Vec<f64> {
+    /// Has every chunk worked on; what each adds up goes to its own place.
+    fn each(&mut self, work: impl Fn(&Self, usize, &mut [f64]) + Sync + Send) {
         let mut partials = std::mem::take(&mut self.partials);
         let this = &*self;
-        for_each_chunk(&this.cpu, &mut partials, |k, sums| {
-            sums.fill(0.0);
-            work(this, k, sums);
-        });
+        for_each_chunk(&this.cpu, &mut partials, |k, sums| work(this, k, sums));
+        self.partials = partials;
+    }
+
+    /// What all chunks added up, in their order.
+    fn total(&self) -> Vec<f64> {
         let mut total = vec![0.0; self.stride];
-        for sums in &partials {
+        if let Some(part) = self.edges.part {
+            part.add_up(self.partials.iter().map(|sums| &sums[..]), &mut total);
+            return total;
+        }
+        for sums in &self.partials {
             total.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
         }
-        self.partials = partials;
         total
     }
 
@@ -180,31 +188,29 @@ impl<T: SimdReal> System<'_, T> {
         self.each(|this, k, sums| {
             let span = this.span(k);
             this.isa.dispatch(Products { x: &x[span.clone()], y: &y[span], stride: this.stride, sums });
-        })
+        });
+        self.total()
     }
 
     /// `image = x - (1 - t) A x`; returns `x . image` by channel.
     fn apply(&mut self, x: &[T], image: &mut [T]) -> Vec<f64> {
         let images = Parts::new(image);
-        let mut middle = std::mem::take(&mut self.middle);
-        let source = gather(&self.cpu, self.isa, self.hyperedges, self.stride, x, &mut middle);
-        let products = self.each(|this, k, sums| {
-            // SAFETY: chunks are disjoint ranges of rows.
-            let image = unsafe { images.take(this.span(k)) };
-            let rows = this.entries.chunks[k].clone();
-            this.isa.dispatch(Apply {
-                entries: this.entries,
-                rows,
-                keep: this.keep,
-                stride: this.stride,
-                source,
-                x,
-                image,
-                sums,
+        let (cpu, isa, keep, stride, edges) = (&self.cpu, self.isa, self.keep, self.stride, self.edges);
+        let (entries, partials) = (edges.forward, &mut self.partials);
+        let room = (&mut self.middle, &mut self.halo);
+        gathering(cpu, isa, &edges, stride, Some(x), room, &mut |source, takes| {
+            let Some(source) = source else { return };
+            for_each_chunk(cpu, partials, |k, sums| {
+                if !takes(k) {
+                    return;
+                }
+                let rows = entries.chunks[k].clone();
+                // SAFETY: chunks are disjoint ranges of rows.
+                let image = unsafe { images.take(rows.start * stride..rows.end * stride) };
+                isa.dispatch(Apply { entries, rows, keep, stride, source, x, image, sums });
             });
         });
-        self.middle = middle;
-        products
+        self.total()
     }
 
     /// `z += step * direction`, `residual -= step * image`; returns the new `residual . residual` by channel.
@@ -224,7 +230,8 @@ impl<T: SimdReal> System<'_, T> {
             let (direction, image) = (&direction[span.clone()], &image[span]);
             this.isa.dispatch(Advance { step, direction, image, z, residual });
             this.isa.dispatch(Products { x: residual, y: residual, stride: this.stride, sums });
-        })
+        });
+        self.total()
     }
 
     /// `direction = residual + ratio * direction`.
@@ -253,6 +260,7 @@ impl<T: SimdReal> Vectorised<T> for Products<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
+        self.sums.fill(0.0);
         let block = FLUSH * self.stride;
         for (x, y) in self.x.chunks(block).zip(self.y.chunks(block)) {
             for at in (0..self.stride).step_by(V::N) {

@@ -1,12 +1,16 @@
 //! Graphs on the CPU: the implementation of [`Graphs`].
 
+use std::sync::Arc;
+
+use super::part::failed;
 use super::{
-    Adjacency, Edges, Encoder, EncoderDropout, EncoderPass, Features, NodeMatrix, Propagation, ThinnedEdges,
+    Adjacency, Company, Division, Edges, Encoder, EncoderDropout, EncoderPass, Features, NodeMatrix,
+    Propagation, ThinnedEdges,
 };
 use crate::cpu::Cpu;
 use crate::cpu::packed::check_len;
 use crate::cpu::simd::SimdReal;
-use crate::network::{Adam, Csr, Softmax};
+use crate::network::{Adam, Csr, Softmax, largest};
 use crate::{
     EncoderShape, EngineError, GraphDropout, GraphOperator, GraphSpec, Graphs, LabelledNodes, NodeArray,
     Propagate, Result, SampleReport, Summary,
@@ -19,8 +23,35 @@ pub struct CpuGraph<T: SimdReal> {
     features: Features<T>,
 }
 
+impl<T: SimdReal> CpuGraph<T> {
+    /// Whether the matrix equals its transpose.
+    #[must_use]
+    pub fn is_symmetric(&self) -> bool {
+        self.adjacency.is_symmetric()
+    }
+
+    /// This process's part of a graph that several share: its rows of a symmetric matrix, whose columns are numbered as in the
+    /// whole, and of the features.
+    ///
+    /// # Errors
+    /// Rows that are not the part that the division gives to this process, or what [`Graphs::graph`] refuses.
+    pub fn part(
+        company: &Arc<dyn Company<T>>,
+        division: &Division,
+        matrix: Csr<T>,
+        features: Csr<T>,
+    ) -> Result<Self> {
+        Ok(CpuGraph {
+            adjacency: Adjacency::part(company.clone(), division, matrix)?,
+            features: Features::part(company.clone(), division, features)?,
+        })
+    }
+}
+
 /// The buffers of passes.
 pub struct CpuGraphPlan<T: SimdReal> {
+    /// Who has the other nodes.
+    company: Option<Arc<dyn Company<T>>>,
     encoder: EncoderPass<T>,
     propagation: Propagation<T>,
     thinned: ThinnedEdges<T>,
@@ -98,6 +129,7 @@ macro_rules! graphs {
                 let EncoderShape { hidden, classes, .. } = spec.shape;
                 let matrix = NodeMatrix::zeros(graph.adjacency.nodes(), classes);
                 Ok(CpuGraphPlan {
+                    company: graph.adjacency.shared().map(|part| part.company.clone()),
                     encoder: EncoderPass::new(self, &graph.features, hidden, classes, spec.output)?,
                     propagation: Propagation::new(self, &spec.map, &graph.adjacency.edges(), classes)?,
                     thinned: ThinnedEdges::default(),
@@ -125,7 +157,7 @@ macro_rules! graphs {
                 dropout: Option<GraphDropout>,
                 how: &Propagate,
             ) -> Result<Option<SampleReport>> {
-                let CpuGraphPlan { encoder: pass, propagation, thinned, injection: f, state: z, .. } = plan;
+                let CpuGraphPlan { company, encoder: pass, propagation, thinned, injection: f, state: z, .. } = plan;
                 pass.forward(&graph.features, encoder, dropout.map(of_encoder), f)?;
                 if let Some(GraphDropout { edges, .. }) = dropout
                     && !edges.is_none()
@@ -133,18 +165,20 @@ macro_rules! graphs {
                     thinned.refresh(self, &graph.adjacency, edges)?;
                 }
                 let edges = edges(graph, thinned, dropout);
-                match *how {
+                let report = match *how {
                     Propagate::Unroll { steps } => {
                         z.copy_from(propagation.unroll(&edges, f, steps)?);
-                        Ok(None)
+                        None
                     }
                     Propagate::ConjugateGradient { tolerance, max_iterations } => {
-                        propagation.solve_linear(&edges, f, tolerance, max_iterations, z).map(Some)
+                        Some(propagation.solve_linear(&edges, f, tolerance, max_iterations, z)?)
                     }
                     Propagate::Solve { solver, stopping } => {
-                        propagation.solve(&edges, f, &solver, &stopping, z).map(Some)
+                        Some(propagation.solve(&edges, f, &solver, &stopping, z)?)
                     }
-                }
+                };
+                company.as_deref().map_or(Ok(()), failed)?;
+                Ok(report)
             }
 
             fn node_loss(
@@ -153,20 +187,27 @@ macro_rules! graphs {
                 nodes: &LabelledNodes<Vec<u32>>,
                 tally: &mut Summary,
             ) -> Result<()> {
-                let CpuGraphPlan { state, state_gradient, .. } = plan;
-                let share = 1.0 / nodes.count as f64;
-                let mut loss = 0.0;
-                for (row, label) in labelled(nodes, state)? {
-                    let softmax = Softmax::of(state.row(row));
-                    tally.correct += u64::from(softmax.largest() == label);
-                    loss += share * softmax.surprise(label);
-                    for (class, g) in state_gradient.row_mut(row).iter_mut().enumerate() {
-                        let hit = f64::from(u8::from(class == label));
-                        *g = (share * (softmax.probability(class) - hit)) as $t;
+                let CpuGraphPlan { company, state, state_gradient, .. } = plan;
+                let company = company.as_deref();
+                let labelled = labelled(nodes, state, company)?;
+                let [count, correct] = {
+                    let right = labelled.clone().filter(|&(row, label)| largest(state.row(row)) == label);
+                    together(company, [nodes.count, right.count()])
+                };
+                let share = 1.0 / count as f64;
+                let loss = go_on(company, 0.0, |loss| {
+                    for (row, label) in labelled.clone() {
+                        let softmax = Softmax::of(state.row(row));
+                        *loss += share * softmax.surprise(label);
+                        for (class, g) in state_gradient.row_mut(row).iter_mut().enumerate() {
+                            let hit = f64::from(u8::from(class == label));
+                            *g = (share * (softmax.probability(class) - hit)) as $t;
+                        }
                     }
-                }
-                tally.samples += nodes.count as u64;
-                tally.loss += loss * nodes.count as f64;
+                });
+                tally.correct += correct as u64;
+                tally.samples += count as u64;
+                tally.loss += loss * count as f64;
                 Ok(())
             }
 
@@ -180,7 +221,8 @@ macro_rules! graphs {
                 gradient: &mut Encoder<$t>,
             ) -> Result<Option<SampleReport>> {
                 let CpuGraphPlan {
-                    encoder: pass, propagation, thinned, injection: f, injection_gradient: g, state: z, state_gradient: v,
+                    company, encoder: pass, propagation, thinned, injection: f, injection_gradient: g, state: z,
+                    state_gradient: v,
                 } = plan;
                 let edges = edges(graph, thinned, dropout);
                 let report = match *how {
@@ -196,6 +238,7 @@ macro_rules! graphs {
                     }
                 };
                 pass.backward(&graph.features, encoder, dropout.map(of_encoder), f, g, gradient)?;
+                company.as_deref().map_or(Ok(()), failed)?;
                 Ok(report)
             }
 
@@ -206,14 +249,19 @@ macro_rules! graphs {
                 with_loss: bool,
                 tally: &mut Summary,
             ) -> Result<()> {
-                for (row, label) in labelled(nodes, &plan.state)? {
-                    let row = plan.state.row(row);
-                    tally.correct += u64::from(crate::network::largest(row) == label);
-                    if with_loss {
-                        tally.loss += Softmax::of(row).surprise(label);
-                    }
+                let company = plan.company.as_deref();
+                let labelled = labelled(nodes, &plan.state, company)?;
+                let right = labelled.clone().filter(|&(row, label)| largest(plan.state.row(row)) == label);
+                let [count, correct] = together(company, [nodes.count, right.count()]);
+                if with_loss {
+                    tally.loss = go_on(company, tally.loss, |loss| {
+                        labelled.clone().for_each(|(row, label)| {
+                            *loss += Softmax::of(plan.state.row(row)).surprise(label);
+                        });
+                    });
                 }
-                tally.samples += nodes.count as u64;
+                tally.correct += correct as u64;
+                tally.samples += count as u64;
                 Ok(())
             }
 
@@ -244,16 +292,36 @@ fn edges<'a, T: SimdReal>(
     }
 }
 
-/// Rows and classes of some nodes, each within its bounds.
+/// Counts of all processes.
+fn together<T, const N: usize>(company: Option<&dyn Company<T>>, mine: [usize; N]) -> [usize; N] {
+    let Some(company) = company else { return mine };
+    // Whole numbers below 2^53 are exact.
+    let gathered = company.gather(&mine.map(|count| count as f64));
+    std::array::from_fn(|k| gathered.iter().skip(k).step_by(N).map(|&count| count as usize).sum())
+}
+
+/// A sum that each process goes on with where the one before ended.
+fn go_on<T>(company: Option<&dyn Company<T>>, begin: f64, mut add: impl FnMut(&mut f64)) -> f64 {
+    let mut sum = [begin];
+    match company {
+        None => add(&mut sum[0]),
+        Some(company) => company.relay(&mut sum, &mut |sum| add(&mut sum[0])),
+    }
+    sum[0]
+}
+
+/// Rows and classes of some nodes, each within its bounds. A process of several may have none of them.
 fn labelled<'a, T: SimdReal>(
     nodes: &'a LabelledNodes<Vec<u32>>,
     state: &NodeMatrix<T>,
-) -> Result<impl Iterator<Item = (usize, usize)> + use<'a, T>> {
+    company: Option<&dyn Company<T>>,
+) -> Result<impl Iterator<Item = (usize, usize)> + Clone + use<'a, T>> {
     let LabelledNodes { rows, labels, count } = nodes;
     check_len("the rows of the nodes", rows.len(), *count)?;
     check_len("the classes of the nodes", labels.len(), *count)?;
     let beyond = |numbers: &[u32], bound: usize| numbers.iter().any(|&x| x as usize >= bound);
-    if *count == 0 || beyond(rows, state.nodes()) || beyond(labels, state.channels()) {
+    let none = *count == 0 && company.is_none();
+    if none || beyond(rows, state.nodes()) || beyond(labels, state.channels()) {
         return Err(EngineError::Invalid(format!(
             "{count} nodes with their classes do not fit {} nodes x {} classes",
             state.nodes(),

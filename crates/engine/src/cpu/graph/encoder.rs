@@ -10,13 +10,16 @@
 #![allow(clippy::needless_range_loop)]
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::adjacency::BLOCK;
 use super::chunks::{divide, divide_into, for_each_chunk};
+use super::company::{Company, Division};
 use super::node_matrix::NodeMatrix;
 use super::product::{Gathered, isa_for};
+use super::slices::SharedSlices;
 use crate::cpu::Cpu;
 use crate::cpu::isa::Vectorised;
 use crate::cpu::network::adam;
@@ -113,10 +116,22 @@ impl<T: SimdReal> Encoder<T> {
 }
 
 /// Sparse node features, checked once; the kernels rely on it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Features<T: SimdReal> {
     matrix: Csr<T>,
     chunks: Vec<Range<usize>>,
+    /// The slices of rows over which gradients are added up, as rows of the whole.
+    slices: Vec<Range<usize>>,
+    /// The number of row 0 in the whole.
+    first: usize,
+    /// Where other processes have the other rows.
+    shared: Option<SharedSlices<T>>,
+}
+
+impl<T: SimdReal> std::fmt::Debug for Features<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} nodes x {} features", self.matrix.rows, self.matrix.cols)
+    }
 }
 
 impl<T: SimdReal> Features<T> {
@@ -134,7 +149,27 @@ impl<T: SimdReal> Features<T> {
             return Err(EngineError::NotFinite { what: "features", index, value });
         }
         let chunks = divide(&matrix.starts);
-        Ok(Self { matrix, chunks })
+        let slices = divide_features(&matrix.starts, matrix.cols);
+        Ok(Self { matrix, chunks, slices, first: 0, shared: None })
+    }
+
+    /// This process's rows of features that several share.
+    pub fn part(company: Arc<dyn Company<T>>, division: &Division, matrix: Csr<T>) -> Result<Self> {
+        let rows = division.rows_of(company.rank(), company.size());
+        if matrix.rows != rows.len() {
+            return Err(EngineError::Invalid(format!(
+                "{} rows of features for the nodes {} to {}",
+                matrix.rows, rows.start, rows.end
+            )));
+        }
+        let (slices, shared) = (division.slices.clone(), Some(SharedSlices::new(company, division)));
+        Ok(Self { slices, first: rows.start, shared, ..Self::new(matrix)? })
+    }
+
+    /// The rows of a slice that are here, from 0.
+    fn here(&self, slice: &Range<usize>) -> Range<usize> {
+        let local = |row: usize| row.clamp(self.first, self.first + self.matrix.rows) - self.first;
+        local(slice.start)..local(slice.end)
     }
 
     /// The matrix.
@@ -174,8 +209,8 @@ struct Shape {
 }
 
 /// The gradient from some of the nodes.
-struct Partial<T: SimdReal> {
-    rows: Range<usize>,
+pub(super) struct Partial<T: SimdReal> {
+    pub(super) rows: Range<usize>,
     hidden: NodeMatrix<T>,
     hidden_bias: NodeMatrix<T>,
     output_transposed: NodeMatrix<T>,
@@ -184,10 +219,27 @@ struct Partial<T: SimdReal> {
     scratch: (NodeMatrix<T>, NodeMatrix<T>),
 }
 
+impl<T: SimdReal> Partial<T> {
+    /// What is added up.
+    pub(super) fn sums(&self) -> [&NodeMatrix<T>; 4] {
+        [&self.hidden, &self.hidden_bias, &self.output_transposed, &self.output_bias]
+    }
+
+    /// What is added up.
+    pub(super) fn sums_mut(&mut self) -> [&mut NodeMatrix<T>; 4] {
+        [&mut self.hidden, &mut self.hidden_bias, &mut self.output_transposed, &mut self.output_bias]
+    }
+}
+
 /// Private copies of a gradient: as many as there may be threads at work, no more than the features are worth.
 const MOST_PARTIALS: usize = 8;
 /// A copy costs clearing and adding `features` rows; it must receive several times as many.
 const ENTRIES_PER_FEATURE: usize = 16;
+
+/// The slices of rows that have a copy each.
+pub(super) fn divide_features(starts: &[usize], features: usize) -> Vec<Range<usize>> {
+    divide_into(starts, MOST_PARTIALS, (ENTRIES_PER_FEATURE * features).max(1))
+}
 
 impl<T: SimdReal> EncoderPass<T> {
     /// Makes room.
@@ -206,9 +258,8 @@ impl<T: SimdReal> EncoderPass<T> {
             )));
         }
         let shape = Shape { nodes: matrix.rows, features: matrix.cols, hidden, classes };
-        let least = (ENTRIES_PER_FEATURE * matrix.cols).max(1);
-        let partials = divide_into(&matrix.starts, MOST_PARTIALS, least).into_iter().map(|rows| Partial {
-            rows,
+        let partials = features.slices.iter().map(|slice| Partial {
+            rows: features.here(slice),
             hidden: NodeMatrix::zeros(matrix.cols, hidden),
             hidden_bias: NodeMatrix::zeros(1, hidden),
             output_transposed: NodeMatrix::zeros(classes, hidden),
@@ -259,8 +310,18 @@ impl<T: SimdReal> EncoderPass<T> {
                 let hidden = hiddens.take(rows.start * hidden_stride..rows.end * hidden_stride);
                 (hidden, outputs.take(rows.start * stride..rows.end * stride))
             };
-            let features = &features.matrix;
-            isa.dispatch(Forward { shape, features, weights, activation, dropout, rows, hidden, output });
+            let (features, first) = (&features.matrix, features.first);
+            isa.dispatch(Forward {
+                shape,
+                features,
+                first,
+                weights,
+                activation,
+                dropout,
+                rows,
+                hidden,
+                output,
+            });
         });
         Ok(())
     }
@@ -286,10 +347,12 @@ impl<T: SimdReal> EncoderPass<T> {
             }
         }
         let (activation, isa) = (self.activation, isa_for(self.cpu.isa(), self.hidden.stride()));
-        let (hidden, output) = (&self.hidden, &self.output_transposed);
-        for_each_chunk(&self.cpu, &mut self.partials, |_, partial| {
+        let (hidden, output, first) = (&self.hidden, &self.output_transposed, features.first);
+        let work = |partial: &mut Partial<T>, go_on: bool| {
+            let features = &features.matrix;
             isa.dispatch(Backward {
-                features: &features.matrix,
+                features,
+                first,
                 output,
                 activation,
                 dropout,
@@ -297,8 +360,13 @@ impl<T: SimdReal> EncoderPass<T> {
                 f,
                 g,
                 partial,
+                go_on,
             });
-        });
+        };
+        match &features.shared {
+            None => for_each_chunk(&self.cpu, &mut self.partials, |_, partial| work(partial, false)),
+            Some(shared) => shared.add_up(&self.cpu, &features.slices, &mut self.partials, work),
+        }
         self.add_up(gradient);
         Ok(())
     }
@@ -402,6 +470,8 @@ fn load_some<V: Lanes>(from: &[V::Elem]) -> V {
 struct Forward<'a, T: SimdReal> {
     shape: Shape,
     features: &'a Csr<T>,
+    /// The number of row 0 in the whole graph, which dropout goes by.
+    first: usize,
     weights: &'a Encoder<T>,
     activation: OutputActivation,
     dropout: Option<EncoderDropout>,
@@ -415,7 +485,7 @@ impl<T: SimdReal> Vectorised<T> for Forward<'_, T> {
 
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
-        let Self { shape, features, weights, activation, dropout, rows, hidden, output } = self;
+        let Self { shape, features, first, weights, activation, dropout, rows, hidden, output } = self;
         let (hidden_stride, stride) = (weights.hidden.stride(), weights.output.stride());
         let gathered = Gathered::new(weights.hidden.padded(), hidden_stride);
         // No closures around vectors in here: they would be compiled without the instructions.
@@ -429,7 +499,7 @@ impl<T: SimdReal> Vectorised<T> for Forward<'_, T> {
             if let Some(dropout) = feature_dropout {
                 units.fill(T::ZERO);
                 for (columns, values) in columns.chunks(BLOCK).zip(values.chunks(BLOCK)) {
-                    let (columns, values) = kept.select(dropout, row, columns, values);
+                    let (columns, values) = kept.select(dropout, first + row, columns, values);
                     // SAFETY: features have checked columns, `W1` has a row for each, strides are whole vectors.
                     unsafe { gathered.row_product::<V>(columns, values, (0, columns.len()), units, true) };
                 }
@@ -443,7 +513,7 @@ impl<T: SimdReal> Vectorised<T> for Forward<'_, T> {
                 unit.store(&mut units[at..]);
             }
             if let Some(dropout) = hidden_dropout {
-                drop_units(dropout, row, &mut units[..shape.hidden]);
+                drop_units(dropout, first + row, &mut units[..shape.hidden]);
             }
             let out = &mut output[(row - rows.start) * stride..][..stride];
             output_layer::<V>(weights, activation, &units[..shape.hidden], shape.classes, out);
@@ -507,6 +577,8 @@ fn output_layer<V: Lanes>(
 
 struct Backward<'a, T: SimdReal> {
     features: &'a Csr<T>,
+    /// As in the pass forward.
+    first: usize,
     /// `W2` transposed.
     output: &'a NodeMatrix<T>,
     activation: OutputActivation,
@@ -515,6 +587,8 @@ struct Backward<'a, T: SimdReal> {
     f: &'a NodeMatrix<T>,
     g: &'a NodeMatrix<T>,
     partial: &'a mut Partial<T>,
+    /// Whether its sums have been begun.
+    go_on: bool,
 }
 
 impl<T: SimdReal> Vectorised<T> for Backward<'_, T> {
@@ -522,12 +596,14 @@ impl<T: SimdReal> Vectorised<T> for Backward<'_, T> {
 
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
-        let Self { features, output, activation, dropout, hidden, f, g, partial } = self;
+        let Self { features, first, output, activation, dropout, hidden, f, g, partial, go_on } = self;
+        if !go_on {
+            for sum in partial.sums_mut() {
+                sum.padded_mut().fill(T::ZERO);
+            }
+        }
         let Partial { rows, hidden: gradient, hidden_bias, output_transposed, output_bias, scratch } =
             partial;
-        for sum in [&mut *gradient, &mut *hidden_bias, &mut *output_transposed, &mut *output_bias] {
-            sum.padded_mut().fill(T::ZERO);
-        }
         let stride = hidden.stride();
         let (units_gradient, arriving) = (scratch.0.padded_mut(), scratch.1.row_mut(0));
         let feature_dropout = dropout.map(|dropout| dropout.features).filter(|dropout| !dropout.is_none());
@@ -562,7 +638,7 @@ impl<T: SimdReal> Vectorised<T> for Backward<'_, T> {
             let gradient = gradient.padded_mut();
             if let Some(dropout) = feature_dropout {
                 for (columns, values) in columns.chunks(BLOCK).zip(values.chunks(BLOCK)) {
-                    let (columns, values) = kept.select(dropout, row, columns, values);
+                    let (columns, values) = kept.select(dropout, first + row, columns, values);
                     // SAFETY: features have checked columns and the gradient has a row for each.
                     unsafe { scatter::<V>(columns, values, scale, units_gradient, gradient) };
                 }

@@ -5,27 +5,35 @@
 //! decides entry by entry what a training step leaves out.
 //!
 //! All sums follow a division of the rows that depends on the matrix only: results have the same bits for any number of
-//! threads.
+//! threads, and for any number of processes that share a graph ([`Adjacency::part`], [`Company`]).
 
 mod adjacency;
 mod chunks;
+mod company;
 mod conjugate_gradient;
 mod device;
 mod encoder;
 #[cfg(test)]
 mod hyperedge_tests;
 mod node_matrix;
+mod part;
+#[cfg(test)]
+mod part_tests;
 mod passes;
 mod product;
 mod propagate;
 mod propagation;
 mod pull;
 mod residual;
+mod slices;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod threads_company;
 
 pub use crate::dropout::Dropout;
 pub use adjacency::{Adjacency, Edges, ThinnedEdges};
+pub use company::{Company, Division};
 pub use device::{CpuGraph, CpuGraphPlan};
 pub use encoder::{Encoder, EncoderDropout, EncoderPass, Features, OutputActivation};
 pub use node_matrix::NodeMatrix;

@@ -2,6 +2,7 @@
 
 use super::adjacency::{Edges, ToHyperedges};
 use super::chunks::for_each_chunk;
+use super::part::{Halo, Part};
 use super::product::isa_for;
 use super::propagate::{Collect, Constants, Finish, NormaliseColumns, Propagate, Source, divisor};
 use super::pull::{Pull, TopCorrection, Tops};
@@ -22,6 +23,8 @@ pub(crate) struct Passes<T: SimdReal> {
     tops: Tops,
     /// The states of hyperedges, on the way from nodes to nodes.
     middle: Vec<T>,
+    /// What travels between processes.
+    halo: Halo<T>,
 }
 
 /// What one chunk hands over.
@@ -56,6 +59,7 @@ impl<T: SimdReal> Passes<T> {
             column_products: vec![0.0; stride],
             tops: Tops::default(),
             middle: Vec::new(),
+            halo: Halo::default(),
         };
         passes.reserve(chunks);
         passes
@@ -86,9 +90,14 @@ impl<T: SimdReal> Passes<T> {
         self.partials.resize_with(chunks.max(self.partials.len()), partial);
     }
 
-    fn merged(&self, chunks: usize) -> Distance {
+    /// What all chunks measured, if anybody asked: other processes are waited for only then.
+    fn merged(&self, chunks: usize, part: Option<&Part<T>>, measured: bool) -> Distance {
+        let distances = self.partials[..chunks].iter().map(|partial| partial.distance);
+        if let (Some(part), true) = (part, measured) {
+            return part.merge(distances);
+        }
         let mut total = Distance::EMPTY;
-        self.partials[..chunks].iter().for_each(|partial| total.merge(partial.distance));
+        distances.for_each(|distance| total.merge(distance));
         total
     }
 
@@ -107,12 +116,14 @@ impl<T: SimdReal> Passes<T> {
         self.reserve(chunks.len());
         let (constants, isa) = (self.constants, self.isa);
         let row_norms = if constants.finish.by_row() { &mut *norms } else { &mut [] };
-        let mut middle = std::mem::take(&mut self.middle);
-        let source =
-            argument.map(|x| gather(&self.cpu, isa, edges.hyperedges, constants.stride, x, &mut middle));
-        {
-            let (images, row_norms) = (Parts::new(image), Parts::new(row_norms));
-            for_each_chunk(&self.cpu, &mut self.partials[..chunks.len()], |k, partial| {
+        let (cpu, partials) = (&self.cpu, &mut self.partials[..chunks.len()]);
+        let (images, row_norms) = (Parts::new(image), Parts::new(row_norms));
+        let room = (&mut self.middle, &mut self.halo);
+        gathering(cpu, isa, edges, constants.stride, argument, room, &mut |source, takes| {
+            for_each_chunk(cpu, partials, |k, partial| {
+                if !takes(k) {
+                    return;
+                }
                 let rows = chunks[k].clone();
                 let normed = if constants.finish.by_row() { rows.clone() } else { 0..0 };
                 // SAFETY: chunks are disjoint ranges of rows.
@@ -132,12 +143,15 @@ impl<T: SimdReal> Passes<T> {
                     measure,
                 });
             });
-        }
-        self.middle = middle;
+        });
+        let part = edges.part;
         if constants.finish.by_column() {
             norms.fill(T::ZERO);
             for partial in &self.partials[..chunks.len()] {
                 norms.iter_mut().zip(&partial.column_tops).for_each(|(norm, &top)| *norm = norm.max(top));
+            }
+            if let Some(part) = part {
+                part.largest(norms);
             }
             norms.iter_mut().for_each(|norm| *norm = divisor(*norm));
             let (images, norms) = (Parts::new(image), &*norms);
@@ -150,13 +164,16 @@ impl<T: SimdReal> Passes<T> {
                     isa.dispatch(NormaliseColumns { constants, argument, image, norms, measure });
             });
         }
-        self.merged(chunks.len())
+        self.merged(chunks.len(), part, measure.is_some() && argument.is_some())
     }
 
     /// Prepares pulls back through this image.
-    pub fn prepare_pull(&mut self, image: &[T]) {
+    pub fn prepare_pull(&mut self, edges: &Edges<'_, T>, image: &[T]) {
         if self.constants.finish.by_column() {
             self.tops.find(image, &self.constants);
+            if let Some(part) = edges.part {
+                self.tops.count_together(part);
+            }
         }
     }
 
@@ -186,24 +203,31 @@ impl<T: SimdReal> Passes<T> {
             measure,
         );
         let chunks = edges.backward.chunks.len();
-        let mut distance = self.merged(chunks);
+        let measured = measure.is_some() && after.is_some();
+        let mut distance = self.merged(chunks, edges.part, measured);
         if constants.finish.by_column() {
-            self.column_products.fill(0.0);
-            for partial in &self.partials[..chunks] {
-                let sums = self.column_products.iter_mut().zip(&partial.column_products);
-                sums.for_each(|(sum, part)| *sum += part);
+            let partials = self.partials[..chunks].iter().map(|partial| &partial.column_products[..]);
+            match edges.part {
+                Some(part) => part.add_up(partials, &mut self.column_products),
+                None => {
+                    self.column_products.fill(0.0);
+                    for partial in partials {
+                        let sums = self.column_products.iter_mut().zip(partial);
+                        sums.for_each(|(sum, part)| *sum += part);
+                    }
+                }
             }
-            let products = &self.column_products[..];
-            distance.merge(self.tops.correct(TopCorrection {
-                constants,
-                image,
-                norms,
-                injection,
-                products,
-                after,
-                q,
-                injection_gradient,
-            }));
+            let (tops, products) = (&self.tops, &self.column_products[..]);
+            let mut correction =
+                TopCorrection { constants, image, norms, injection, products, after, q, injection_gradient };
+            distance.merge(match edges.part {
+                Some(part) if measured => part.relay(|so_far| tops.correct(&mut correction, so_far)),
+                _ => {
+                    let mut so_far = Distance::EMPTY;
+                    tops.correct(&mut correction, &mut so_far);
+                    so_far
+                }
+            });
         }
         distance
     }
@@ -237,40 +261,67 @@ impl<T: SimdReal> Passes<T> {
         let entries = edges.backward;
         let (isa, chunks) = (self.isa, entries.chunks);
         self.reserve(chunks.len());
-        let mut middle = std::mem::take(&mut self.middle);
-        let source =
-            after.map(|q| gather(&self.cpu, isa, edges.hyperedges, constants.stride, q, &mut middle));
+        let (cpu, partials) = (&self.cpu, &mut self.partials[..chunks.len()]);
         let (qs, gradients) = (Parts::new(q), injection_gradient.map(Parts::new));
-        for_each_chunk(&self.cpu, &mut self.partials[..chunks.len()], |k, partial| {
-            let rows = chunks[k].clone();
-            let span = constants.span(&rows);
-            // SAFETY: chunks are disjoint ranges of rows.
-            let (q, injection_gradient) =
-                unsafe { (qs.take(span.clone()), gradients.as_ref().map(|gradients| gradients.take(span))) };
-            let column_products = &mut partial.column_products[..];
-            partial.distance = isa.dispatch(Pull {
-                constants,
-                entries,
-                rows,
-                after,
-                source,
-                arriving,
-                image,
-                norms,
-                injection,
-                q,
-                injection_gradient,
-                column_products,
-                measure,
+        let room = (&mut self.middle, &mut self.halo);
+        gathering(cpu, isa, edges, constants.stride, after, room, &mut |source, takes| {
+            for_each_chunk(cpu, partials, |k, partial| {
+                if !takes(k) {
+                    return;
+                }
+                let rows = chunks[k].clone();
+                let span = constants.span(&rows);
+                // SAFETY: chunks are disjoint ranges of rows.
+                let (q, injection_gradient) = unsafe {
+                    (qs.take(span.clone()), gradients.as_ref().map(|gradients| gradients.take(span)))
+                };
+                let column_products = &mut partial.column_products[..];
+                partial.distance = isa.dispatch(Pull {
+                    constants,
+                    entries,
+                    rows,
+                    after,
+                    source,
+                    arriving,
+                    image,
+                    norms,
+                    injection,
+                    q,
+                    injection_gradient,
+                    column_products,
+                    measure,
+                });
             });
         });
-        self.middle = middle;
+    }
+}
+
+/// Work on chunks that gather from a source, `None` where there is nothing to gather; the second argument says which chunks it is
+/// for.
+pub(super) type Work<'a, T> = dyn FnMut(Option<Source<'_, T>>, &(dyn Fn(usize) -> bool + Sync)) + Send + 'a;
+
+/// Has every chunk worked on once, with what it gathers of `x`: all at once, or as [`Part::gather`] says.
+pub(super) fn gathering<T: SimdReal>(
+    cpu: &Cpu<T>,
+    isa: Isa,
+    edges: &Edges<'_, T>,
+    stride: usize,
+    x: Option<&[T]>,
+    (middle, halo): (&mut Vec<T>, &mut Halo<T>),
+    work: &mut Work<'_, T>,
+) {
+    match (x, edges.part) {
+        (None, _) => work(None, &|_| true),
+        (Some(x), None) => work(Some(gather(cpu, isa, edges.hyperedges, stride, x, middle)), &|_| true),
+        (Some(x), Some(part)) => {
+            part.gather(halo, stride, x, &mut |source, takes| work(Some(source), takes));
+        }
     }
 }
 
 /// What the rows of a product with the matrix gather: the rows of `x` themselves, or those of the hyperedges, `B' x`, which go
 /// to `states`.
-pub(super) fn gather<'a, T: SimdReal>(
+fn gather<'a, T: SimdReal>(
     cpu: &Cpu<T>,
     isa: Isa,
     hyperedges: Option<ToHyperedges<'a, T>>,

@@ -9,7 +9,7 @@ use crate::cpu::Cpu;
 use crate::cpu::distance::Distance;
 use crate::cpu::plan::{Methods, check_solver};
 use crate::cpu::simd::SimdReal;
-use crate::cpu::solve::{Block, Method, Workspace, solve_block};
+use crate::cpu::solve::{Block, Method, Piece, Workspace, solve_block};
 use crate::cpu::step::FixedPointStep;
 use crate::{EngineError, GraphMap, Measure, Result, SampleReport, Solver, Stopping};
 
@@ -67,6 +67,11 @@ impl<T: SimdReal> Propagation<T> {
         let chunks = edges.forward.chunks.len().max(edges.backward.chunks.len());
         let passes = Passes::new(cpu, map, nodes, channels, stride, chunks);
         let norms = vec![T::ONE; passes.norms_len()];
+        let mut methods = Methods::new(cpu.isa());
+        if let Some(part) = edges.part {
+            let (begin, whole) = (part.rows.start * stride, part.nodes * stride);
+            methods.share(Piece { company: part.company.clone(), begin, whole });
+        }
         Ok(Self {
             cpu: cpu.clone(),
             map: *map,
@@ -75,7 +80,7 @@ impl<T: SimdReal> Propagation<T> {
             passes,
             norms,
             workspace: Workspace::default(),
-            methods: Methods::new(cpu.isa()),
+            methods,
             trajectory: Vec::new(),
         })
     }
@@ -131,7 +136,7 @@ impl<T: SimdReal> Propagation<T> {
         z: &mut NodeMatrix<T>,
     ) -> Result<SampleReport> {
         self.check(edges, &[("the injection", f), ("the state", z)])?;
-        check_method(solver, stopping)?;
+        check_method(edges, solver, stopping)?;
         let Self { passes, norms, workspace, methods, .. } = self;
         let len = passes.state_len();
         workspace.reserve(1, len);
@@ -156,11 +161,11 @@ impl<T: SimdReal> Propagation<T> {
         let matrices =
             [("the injection", f), ("the state", z), ("the gradient", v), ("the result", gradient)];
         self.check(edges, &matrices)?;
-        check_method(solver, stopping)?;
+        check_method(edges, solver, stopping)?;
         let Self { passes, norms, workspace, methods, .. } = self;
         let len = passes.state_len();
         workspace.reserve(1, len);
-        passes.prepare_pull(z.padded());
+        passes.prepare_pull(edges, z.padded());
         let at = Step { image: z.padded(), norms: &norms[..], injection: f.padded() };
         passes.pull(edges, &at, None, Some(v.padded()), &mut workspace.iterates.image[..len], None, None);
         // The answer q goes to `gradient` first, and from there through the last pull back.
@@ -220,7 +225,7 @@ impl<T: SimdReal> Propagation<T> {
         gradient.padded_mut().fill(T::ZERO);
         let last = trajectory.len() - 1;
         for (k, State { image, norms }) in trajectory.iter().enumerate().rev() {
-            passes.prepare_pull(image.padded());
+            passes.prepare_pull(edges, image.padded());
             let at = Step { image: image.padded(), norms, injection: f.padded() };
             let (after, arriving) =
                 if k == last { (None, Some(v.padded())) } else { (Some(&q[..len]), None) };
@@ -233,7 +238,12 @@ impl<T: SimdReal> Propagation<T> {
 }
 
 /// Refuses solvers that are not for propagation.
-fn check_method(solver: &Solver, stopping: &Stopping) -> Result<()> {
+fn check_method<T: SimdReal>(edges: &Edges<'_, T>, solver: &Solver, stopping: &Stopping) -> Result<()> {
+    if matches!(solver, Solver::Broyden { .. }) && edges.part.is_some() {
+        return Err(EngineError::Invalid(
+            "processes that share a graph solve its propagation by Picard or Anderson iteration, not by Broyden's method".into(),
+        ));
+    }
     if matches!(solver, Solver::PeacemanRachford { .. } | Solver::ForwardBackward { .. }) {
         return Err(EngineError::Invalid(
             "the splittings need a matrix that can be factorised: solve a propagation by Picard or Anderson iteration"

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::adjacency::Entries;
+use super::part::Part;
 use super::propagate::{Constants, Finish, Source};
 use super::residual::Residual;
 use crate::Measure;
@@ -183,13 +184,18 @@ impl Tops {
         }
     }
 
-    /// Completes a pull back: `products` are the sums `g z` of the columns. Returns what the tops add to the distance of
-    /// `after` and `q`.
-    pub fn correct<T: SimdReal>(&self, pull: TopCorrection<'_, T>) -> Distance {
+    /// Counts those of all processes.
+    pub fn count_together<T: SimdReal>(&mut self, part: &Part<T>) {
+        let mine = std::mem::take(&mut self.counts);
+        self.counts.resize(mine.len(), 0.0);
+        part.add_up(std::iter::once(&mine[..]), &mut self.counts);
+    }
+
+    /// Completes a pull back: `products` are the sums `g z` of the columns. What the tops add to the distance of `after` and `q`
+    /// goes to `distance`.
+    pub fn correct<T: SimdReal>(&self, pull: &mut TopCorrection<'_, T>, distance: &mut Distance) {
         let TopCorrection { constants, image, norms, injection, products, after, q, injection_gradient } =
             pull;
-        let mut injection_gradient = injection_gradient;
-        let mut distance = Distance::EMPTY;
         for &(row, channel) in &self.places {
             let at = row * constants.stride + channel;
             let z = image[at];
@@ -199,7 +205,7 @@ impl Tops {
             let tanh = raw - injected - constants.shift;
             let slope = if constants.tanh { (T::ONE - tanh * tanh).max(T::ZERO) } else { T::ONE };
             q[at] -= p * slope;
-            if let Some(gradient) = &mut injection_gradient {
+            if let Some(gradient) = injection_gradient {
                 gradient[at] -= constants.teleport * if constants.inner { p * slope } else { p };
             }
             if let Some(after) = after {
@@ -208,7 +214,6 @@ impl Tops {
                 distance.merge(Distance { difference: gap * gap, size: size * size, high: gap, low: gap });
             }
         }
-        distance
     }
 }
 

@@ -63,9 +63,42 @@ pub(super) fn train<T: Real>(
             towards(&mut norm.running_variance[c], squares / (count - 1.0));
         }
     });
-    let constants = [norm.batch_mean, norm.batch_inverse_deviation, norm.scale, norm.offset];
+    let constants = [&*norm.batch_mean, norm.batch_inverse_deviation, norm.scale, norm.offset];
+    normalise(team, isa, shape, constants, norm.normalised, y);
+}
+
+/// With statistics that are given (mean, inverse deviation, scale and offset per channel): `normalised` and `y`.
+pub(super) fn pool_and_normalise<T: Real>(
+    team: &Team,
+    isa: Isa,
+    shape: NormPoolShape,
+    x: &[T],
+    constants: [&[T]; 4],
+    normalised: &mut [T],
+    y: &mut [T],
+) {
+    let each = images_per_task(shape);
+    let (image, pooled) = (shape.image_len(), shape.pooled_len());
+    team.for_each(x.chunks(each * image).zip(normalised.chunks_mut(each * pooled)), |(x, y)| {
+        for (x, y) in x.chunks(image).zip(y.chunks_mut(pooled)) {
+            vectorised(isa, || pool(shape, x, y));
+        }
+    });
+    normalise(team, isa, shape, constants, normalised, y);
+}
+
+/// Pooled values, which become normalised ones, and these with scale and offset.
+fn normalise<T: Real>(
+    team: &Team,
+    isa: Isa,
+    shape: NormPoolShape,
+    constants: [&[T]; 4],
+    normalised: &mut [T],
+    y: &mut [T],
+) {
+    let pooled = shape.pooled_len();
     with_spread(shape, constants, |[mean, inverse, scale, offset]| {
-        let samples = norm.normalised.chunks_mut(SAMPLES * pooled).zip(y.chunks_mut(SAMPLES * pooled));
+        let samples = normalised.chunks_mut(SAMPLES * pooled).zip(y.chunks_mut(SAMPLES * pooled));
         team.for_each(samples, |(normalised, y)| {
             vectorised(isa, || {
                 for (xhat, y) in normalised.chunks_exact_mut(pooled).zip(y.chunks_exact_mut(pooled)) {
@@ -78,6 +111,30 @@ pub(super) fn train<T: Real>(
                 }
             });
         });
+    });
+}
+
+/// The sums of each channel, then those of its squares, over all pixels.
+pub(super) fn sums<T: Real>(team: &Team, isa: Isa, shape: NormPoolShape, x: &[T], sums: &mut [f64]) {
+    let (channels, each) = (shape.channels, images_per_task(shape) * shape.image_len());
+    with_scratch(x.len().div_ceil(each) * 2 * channels, |partial: &mut [f64]| {
+        team.for_each(partial.chunks_mut(2 * channels).zip(x.chunks(each)), |(sums, x)| {
+            sums.fill(0.0);
+            let (plain, squares) = sums.split_at_mut(channels);
+            vectorised(isa, || {
+                for pixel in x.chunks_exact(channels) {
+                    for ((plain, square), x) in plain.iter_mut().zip(&mut *squares).zip(pixel) {
+                        let x = x.to_f64();
+                        *plain += x;
+                        *square += x * x;
+                    }
+                }
+            });
+        });
+        sums.fill(0.0);
+        for partial in partial.chunks_exact(2 * channels) {
+            sums.iter_mut().zip(partial).for_each(|(sum, part)| *sum += part);
+        }
     });
 }
 
@@ -215,18 +272,37 @@ pub(super) fn backward<T: Real>(
     isa: Isa,
     shape: NormPoolShape,
     x: &[T],
-    norm: BackwardSlices<T>,
+    norm: Statistics<T>,
+    normalised: &[T],
     gy: &[T],
     gx: &mut [T],
     (gscale, goffset): (&mut [T], &mut [T]),
+) {
+    with_scratch(2 * shape.channels, |sums: &mut [f64]| {
+        gradient_sums(team, isa, shape, normalised, gy, sums);
+        for (c, sums) in sums.chunks_exact(2).enumerate() {
+            goffset[c] += T::from_f64(sums[0]);
+            gscale[c] += T::from_f64(sums[1]);
+        }
+        input_gradient(team, isa, shape, shape.batch, x, norm, gy, gx, sums);
+    });
+}
+
+/// `sum g` and `sum(g xhat)` of each channel.
+pub(super) fn gradient_sums<T: Real>(
+    team: &Team,
+    isa: Isa,
+    shape: NormPoolShape,
+    normalised: &[T],
+    gy: &[T],
+    sums: &mut [f64],
 ) {
     let (channels, pooled) = (shape.channels, shape.pooled_len());
     let cells = pooled / channels;
     let tasks = shape.batch.div_ceil(SAMPLES);
     // Sums over the samples of a task, one pair per entry of a pooled image, then over tasks and cells, in their order.
-    with_scratch(tasks * 2 * pooled + 2 * channels, |sums: &mut [f64]| {
-        let (partial, sums) = sums.split_at_mut(tasks * 2 * pooled);
-        let samples = gy.chunks(SAMPLES * pooled).zip(norm.normalised.chunks(SAMPLES * pooled));
+    with_scratch(tasks * 2 * pooled, |partial: &mut [f64]| {
+        let samples = gy.chunks(SAMPLES * pooled).zip(normalised.chunks(SAMPLES * pooled));
         team.for_each(partial.chunks_mut(2 * pooled).zip(samples), |(sums, (gy, xhat))| {
             sums.fill(0.0);
             let (plain, weighted) = sums.split_at_mut(pooled);
@@ -248,36 +324,32 @@ pub(super) fn backward<T: Real>(
                 sums[1] += weighted[c * cells..(c + 1) * cells].iter().sum::<f64>();
             }
         }
-        for (c, sums) in sums.chunks_exact(2).enumerate() {
-            goffset[c] += T::from_f64(sums[0]);
-            gscale[c] += T::from_f64(sums[1]);
-        }
-        input_gradient(team, isa, shape, x, norm, gy, gx, sums);
     });
 }
 
-/// What the way back reads.
+/// What the way back knows of each channel.
 #[derive(Clone, Copy)]
-pub(super) struct BackwardSlices<'a, T> {
+pub(super) struct Statistics<'a, T> {
     pub scale: &'a [T],
     pub mean: &'a [T],
     pub inverse: &'a [T],
-    pub normalised: &'a [T],
 }
 
-/// `gx = slope_c g - level_c - tilt_c x`, the formula of [`backward`] with its constants per channel gathered.
+/// `gx = slope_c g - level_c - tilt_c x`, the formula of [`backward`] with its constants per channel gathered; the sums are over a
+/// batch of `of` images.
 #[allow(clippy::too_many_arguments)] // the sides of a pull back
-fn input_gradient<T: Real>(
+pub(super) fn input_gradient<T: Real>(
     team: &Team,
     isa: Isa,
     shape: NormPoolShape,
+    of: usize,
     x: &[T],
-    norm: BackwardSlices<T>,
+    norm: Statistics<T>,
     gy: &[T],
     gx: &mut [T],
     sums: &[f64],
 ) {
-    let count = (shape.batch * shape.height * shape.width) as f64;
+    let count = (of * shape.height * shape.width) as f64;
     let NormPoolShape { width, channels, window, .. } = shape;
     let (image, pooled) = (shape.image_len(), shape.pooled_len());
     let (rows, cols) = (shape.height / window, width / window);
@@ -441,18 +513,14 @@ mod tests {
             norm.train(shape, &x);
             let (mut gx, mut gscale, mut goffset) =
                 (vec![0.0; x.len()], vec![0.0; channels], vec![0.0; channels]);
-            let slices = BackwardSlices {
-                scale: &scale,
-                mean: &norm.arrays[2],
-                inverse: &norm.arrays[3],
-                normalised: &norm.normalised,
-            };
+            let statistics = Statistics { scale: &scale, mean: &norm.arrays[2], inverse: &norm.arrays[3] };
             backward(
                 &Team::new(1).unwrap(),
                 Isa::detect(),
                 shape,
                 &x,
-                slices,
+                statistics,
+                &norm.normalised,
                 &v,
                 &mut gx,
                 (&mut gscale, &mut goffset),

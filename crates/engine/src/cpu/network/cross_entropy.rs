@@ -12,9 +12,11 @@ pub(super) struct CrossEntropy {
     pub correct: usize,
 }
 
-/// Mean loss and hits of a batch; `gradient` becomes the gradient of the mean loss for the logits.
+/// Mean loss and hits of some samples of a batch of `of`; `gradient` becomes the gradient of the mean loss of all of it for their
+/// logits.
 pub(super) fn cross_entropy<T: SimdReal>(
     isa: Isa,
+    of: usize,
     classes: usize,
     smoothing: f64,
     logits: &[T],
@@ -46,7 +48,7 @@ pub(super) fn cross_entropy<T: SimdReal>(
     }
     // All samples at once: few classes would leave most of a vector empty.
     isa.dispatch(Exponentials(&mut gradient[..labels.len() * classes]));
-    let count = labels.len() as f64;
+    let count = of as f64;
     let (weight, exact) = (T::from_f64(1.0 / count), T::from_f64((1.0 - smoothing) / count));
     let shared = T::from_f64(smoothing / (count * classes as f64));
     for (gradient, &label) in gradient.chunks_exact_mut(classes).zip(labels) {
@@ -57,7 +59,7 @@ pub(super) fn cross_entropy<T: SimdReal>(
         gradient.iter_mut().for_each(|g| *g = *g * scale - shared);
         gradient[label as usize] -= exact;
     }
-    CrossEntropy { loss: loss / count, correct }
+    CrossEntropy { loss: loss / labels.len() as f64, correct }
 }
 
 /// `x <- e^x`.
@@ -80,7 +82,7 @@ mod tests {
     fn by_hand() {
         let mut gradient = [0.0; 4];
         let found =
-            cross_entropy(Isa::detect(), 2, 0.0, &[0.0, 3f64.ln(), 1e4, -1e4], &[0, 0], &mut gradient);
+            cross_entropy(Isa::detect(), 2, 2, 0.0, &[0.0, 3f64.ln(), 1e4, -1e4], &[0, 0], &mut gradient);
         assert!((found.loss - 4f64.ln() / 2.0).abs() < 1e-15, "{found:?}");
         assert_eq!(found.correct, 1);
         for (g, expected) in gradient.iter().zip([-0.375, 0.375, 0.0, 0.0]) {
@@ -93,9 +95,9 @@ mod tests {
         let (isa, logits, labels) = (Isa::detect(), random(12, 1), [3, 0, 1]);
         for smoothing in [0.0, 0.1, 1.0] {
             let mut gradient = vec![0.0; 12];
-            cross_entropy(isa, 4, smoothing, &logits, &labels, &mut gradient);
+            cross_entropy(isa, 3, 4, smoothing, &logits, &labels, &mut gradient);
             assert_gradient(&logits, &gradient, |logits| {
-                cross_entropy(isa, 4, smoothing, logits, &labels, &mut [0.0; 12]).loss
+                cross_entropy(isa, 3, 4, smoothing, logits, &labels, &mut [0.0; 12]).loss
             });
         }
     }
@@ -104,7 +106,7 @@ mod tests {
     fn a_smoothed_loss_is_that_of_a_mixture() {
         let (isa, logits) = (Isa::detect(), random(4, 1));
         let of = |smoothing: f64, label: u32| {
-            cross_entropy(isa, 4, smoothing, &logits, &[label], &mut [0.0; 4]).loss
+            cross_entropy(isa, 1, 4, smoothing, &logits, &[label], &mut [0.0; 4]).loss
         };
         let mean = (0..4).map(|label| of(0.0, label)).sum::<f64>() / 4.0;
         assert!((of(0.2, 3) - (0.8 * of(0.0, 3) + 0.2 * mean)).abs() < 1e-14);
@@ -116,10 +118,10 @@ mod tests {
         let labels = [3, 0, 1, 9, 2, 2, 5];
         let exact: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
         let mut expected = vec![0.0; 70];
-        let loss = cross_entropy(Isa::PORTABLE, 10, 0.1, &exact, &labels, &mut expected).loss;
+        let loss = cross_entropy(Isa::PORTABLE, 7, 10, 0.1, &exact, &labels, &mut expected).loss;
         for isa in Isa::available() {
             let mut gradient = vec![0.0; 70];
-            let found = cross_entropy(isa, 10, 0.1, &logits, &labels, &mut gradient);
+            let found = cross_entropy(isa, 7, 10, 0.1, &logits, &labels, &mut gradient);
             assert!((found.loss - loss).abs() <= 1e-6 * loss, "{isa:?}: {} but {loss}", found.loss);
             for (g, expected) in gradient.iter().zip(&expected) {
                 assert!((f64::from(*g) - expected).abs() <= 1e-7, "{isa:?}: {g} but {expected}");
@@ -129,9 +131,9 @@ mod tests {
 
     #[test]
     fn a_logit_that_is_not_a_number_is_no_hit() {
-        let found = cross_entropy(Isa::detect(), 2, 0.0, &[f64::NAN, 1.0], &[0], &mut [0.0; 2]);
+        let found = cross_entropy(Isa::detect(), 2, 2, 0.0, &[f64::NAN, 1.0], &[0], &mut [0.0; 2]);
         assert!(found.loss.is_nan() && found.correct == 0);
-        let found = cross_entropy(Isa::detect(), 2, 0.0, &[1.0, f32::NAN], &[0], &mut [0.0; 2]);
+        let found = cross_entropy(Isa::detect(), 2, 2, 0.0, &[1.0, f32::NAN], &[0], &mut [0.0; 2]);
         assert!(found.loss.is_nan(), "{found:?}");
     }
 }

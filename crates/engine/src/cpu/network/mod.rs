@@ -19,11 +19,14 @@ mod tile_linear;
 mod vector;
 pub(crate) mod vectorised;
 
-use batch_norm::{BackwardSlices, NormSlices};
+use std::ops::Range;
+
+use batch_norm::{NormSlices, Statistics};
 pub(crate) use spectrum::symmetric_peak;
 
 use crate::cpu::activation::activate_plain;
 use crate::cpu::isa::Vectorised;
+use crate::cpu::packed::check_len;
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::{Buffer, Cpu, conv};
 use crate::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Scaling, Update};
@@ -284,13 +287,13 @@ macro_rules! layers {
                 let gscale = part_mut("the scale gradient", gradients.scale, channels)?;
                 let goffset = part_mut("the offset gradient", gradients.offset, channels)?;
                 clear([&mut *gscale, &mut *goffset]);
-                let slices = BackwardSlices {
+                let norm = Statistics {
                     scale: part("the scale", scale, channels)?,
                     mean: part("the batch mean", &state.batch_mean, channels)?,
                     inverse: part("the batch deviation", &state.batch_inverse_deviation, channels)?,
-                    normalised: part("the normalised values", &state.normalised, pooled)?,
                 };
-                batch_norm::backward(self.team(), self.isa(), shape, x, slices, gy, gx, (gscale, goffset));
+                let normalised = part("the normalised values", &state.normalised, pooled)?;
+                batch_norm::backward(self.team(), self.isa(), shape, x, norm, normalised, gy, gx, (gscale, goffset));
                 Ok(())
             }
 
@@ -315,9 +318,98 @@ macro_rules! layers {
                 Ok(())
             }
 
-            fn cross_entropy(
+            fn norm_sums(
                 &self,
-                batch: usize,
+                shape: NormPoolShape,
+                first: usize,
+                x: &Buffer<$t>,
+                sums: &mut [f64],
+            ) -> Result<()> {
+                shape.check()?;
+                check_len("the sums", sums.len(), 2 * shape.channels)?;
+                let image = shape.image_len();
+                let x = part("the input", x, (first + shape.batch) * image)?;
+                batch_norm::sums(self.team(), self.isa(), shape, &x[first * image..], sums);
+                Ok(())
+            }
+
+            fn norm_pool_given(
+                &self,
+                shape: NormPoolShape,
+                x: &Buffer<$t>,
+                scaling: Scaling<&Buffer<$t>>,
+                state: &mut NormState<Buffer<$t>>,
+                y: &mut Buffer<$t>,
+            ) -> Result<()> {
+                shape.check()?;
+                let (channels, pooled) = (shape.channels, shape.batch * shape.pooled_len());
+                let x = part("the input", x, shape.batch * shape.image_len())?;
+                let y = part_mut("the output", y, pooled)?;
+                let constants = [
+                    part("the batch mean", &state.batch_mean, channels)?,
+                    part("the batch deviation", &state.batch_inverse_deviation, channels)?,
+                    part("the scale", scaling.scale, channels)?,
+                    part("the offset", scaling.offset, channels)?,
+                ];
+                let normalised = part_mut("the normalised values", &mut state.normalised, pooled)?;
+                batch_norm::pool_and_normalise(self.team(), self.isa(), shape, x, constants, normalised, y);
+                Ok(())
+            }
+
+            fn norm_gradient_sums(
+                &self,
+                shape: NormPoolShape,
+                first: usize,
+                state: &NormState<Buffer<$t>>,
+                gy: &Buffer<$t>,
+                sums: &mut [f64],
+            ) -> Result<()> {
+                shape.check()?;
+                check_len("the sums", sums.len(), 2 * shape.channels)?;
+                let (begin, end) = (first * shape.pooled_len(), (first + shape.batch) * shape.pooled_len());
+                let gy = part("the output gradient", gy, end)?;
+                let normalised = part("the normalised values", &state.normalised, end)?;
+                let (gy, normalised) = (&gy[begin..], &normalised[begin..]);
+                batch_norm::gradient_sums(self.team(), self.isa(), shape, normalised, gy, sums);
+                Ok(())
+            }
+
+            fn norm_pool_pull(
+                &self,
+                shape: NormPoolShape,
+                of: usize,
+                x: &Buffer<$t>,
+                scale: &Buffer<$t>,
+                state: &NormState<Buffer<$t>>,
+                gy: &Buffer<$t>,
+                sums: &[f64],
+                gx: &mut Buffer<$t>,
+                gradients: Scaling<&mut Buffer<$t>>,
+            ) -> Result<()> {
+                shape.check()?;
+                let (channels, images) = (shape.channels, shape.batch * shape.image_len());
+                check_len("the sums", sums.len(), 2 * channels)?;
+                let x = part("the input", x, images)?;
+                let gy = part("the output gradient", gy, shape.batch * shape.pooled_len())?;
+                let gx = part_mut("the input gradient", gx, images)?;
+                let gscale = part_mut("the scale gradient", gradients.scale, channels)?;
+                let goffset = part_mut("the offset gradient", gradients.offset, channels)?;
+                for (c, sums) in sums[..2 * channels].chunks_exact(2).enumerate() {
+                    (goffset[c], gscale[c]) = (sums[0] as $t, sums[1] as $t);
+                }
+                let norm = Statistics {
+                    scale: part("the scale", scale, channels)?,
+                    mean: part("the batch mean", &state.batch_mean, channels)?,
+                    inverse: part("the batch deviation", &state.batch_inverse_deviation, channels)?,
+                };
+                batch_norm::input_gradient(self.team(), self.isa(), shape, of, x, norm, gy, gx, sums);
+                Ok(())
+            }
+
+            fn cross_entropy_part(
+                &self,
+                samples: Range<usize>,
+                of: usize,
                 classes: usize,
                 smoothing: f64,
                 logits: &Buffer<$t>,
@@ -325,23 +417,26 @@ macro_rules! layers {
                 gradient: &mut Buffer<$t>,
                 tally: &mut Summary,
             ) -> Result<()> {
-                if batch == 0 || classes == 0 {
+                if samples.is_empty() || of == 0 || classes == 0 {
                     return Err(EngineError::Invalid("the loss of an empty batch is undefined".into()));
                 }
-                let labels = part("the labels", labels, batch)?;
-                if let Some(sample) = labels.iter().position(|&label| label as usize >= classes) {
+                let labels = part("the labels", labels, samples.end)?;
+                if let Some(sample) = samples.clone().find(|&sample| labels[sample] as usize >= classes) {
                     return Err(EngineError::Invalid(format!(
                         "the label of sample {sample} is {}, but there are {classes} classes (0 to {})",
                         labels[sample],
                         classes - 1
                     )));
                 }
-                let len = batch * classes;
-                let (logits, gradient) =
-                    (part("the logits", logits, len)?, part_mut("the logit gradient", gradient, len)?);
-                let found = cross_entropy::cross_entropy(self.isa, classes, smoothing, logits, labels, gradient);
-                tally.samples += batch as u64;
-                tally.loss += found.loss * batch as f64;
+                let (begin, end) = (samples.start * classes, samples.end * classes);
+                let logits = &part("the logits", logits, end)?[begin..];
+                let gradient = &mut part_mut("the logit gradient", gradient, end)?[begin..];
+                let labels = &labels[samples.clone()];
+                let found =
+                    cross_entropy::cross_entropy(self.isa, of, classes, smoothing, logits, labels, gradient);
+                let count = samples.len();
+                tally.samples += count as u64;
+                tally.loss += found.loss * count as f64;
                 tally.correct += found.correct as u64;
                 Ok(())
             }

@@ -5,7 +5,7 @@
 //! and taken back where it did not reduce the residual: so every application of the map either reduces the residual or is
 //! followed by a Picard step from the best iterate.
 
-use super::{Iterates, Method};
+use super::{Iterates, Method, Piece};
 use crate::Measure;
 use crate::cpu::buffer::Buffer;
 use crate::cpu::distance::Distance;
@@ -30,6 +30,8 @@ pub(crate) struct Anderson<T: SimdReal> {
     products: Vec<f64>,
     histories: Vec<History>,
     weights: Weights,
+    /// Where other processes have pieces of the state.
+    piece: Option<Piece<T>>,
 }
 
 /// Where a sample stands.
@@ -70,7 +72,13 @@ impl<T: SimdReal> Anderson<T> {
             products: Vec::new(),
             histories: Vec::new(),
             weights: Weights::default(),
+            piece: None,
         }
+    }
+
+    /// States are pieces from now on.
+    pub fn share(&mut self, piece: Piece<T>) {
+        self.piece = Some(piece);
     }
 
     /// Sets the parameters of the next solves.
@@ -102,8 +110,16 @@ impl<T: SimdReal> Anderson<T> {
                     let back = self.mixing - 1.0;
                     signs = combine(self.isa, back, weights, &self.residuals[history], argument);
                 }
-                let stays = signs.positive || !all_positive(&self.images[self.slot(sample, newest)]);
-                if stays && signs.finite {
+                let newest = &self.images[self.slot(sample, newest)];
+                let (stays, finite) = match &self.piece {
+                    None => (signs.positive || !all_positive(newest), signs.finite),
+                    Some(piece) => {
+                        let found = [signs.positive, signs.finite, all_positive(newest)];
+                        let [positive, finite, was_positive] = piece.all(found);
+                        (positive || !was_positive, finite)
+                    }
+                };
+                if stays && finite {
                     return true;
                 }
             }
@@ -121,7 +137,10 @@ impl<T: SimdReal> Anderson<T> {
         difference(self.isa, image, argument, &mut self.residuals[range.clone()]);
         let count = (history.count + 1).min(self.window);
         let (newest, all) = (&self.residuals[range.clone()], &self.residuals[self.slots(sample, count)]);
-        dots(self.isa, newest, all, &mut self.products[..count]);
+        match &self.piece {
+            None => dots(self.isa, newest, all, &mut self.products[..count]),
+            Some(piece) => piece.dots(self.isa, newest, all, &mut self.products[..count]),
+        }
         let residual = self.products[next];
         if history.accelerated && !(residual < history.residual) {
             let newest = self.slot(sample, history.newest);

@@ -4,11 +4,13 @@ mod anderson;
 mod broyden;
 mod driver;
 mod picard;
+mod piece;
 
 pub(crate) use anderson::Anderson;
 pub(crate) use broyden::Broyden;
 pub(crate) use driver::{Block, Workspace, solve_block, solve_lockstep};
 pub(crate) use picard::Picard;
+pub(crate) use piece::Piece;
 
 use crate::Measure;
 use crate::cpu::buffer::Buffer;

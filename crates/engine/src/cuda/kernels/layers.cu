@@ -61,7 +61,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_rows_total(const doubl
 }
 
 struct NormPool {
-    u32 batch, height, width, channels, window, rows, cols, unused;
+    u32 batch, height, width, channels, window, rows, cols;
+    // Images that the sums are over; those of `batch` may be a part of them.
+    u32 of;
 };
 
 #define NORM_EPSILON 1e-5
@@ -134,6 +136,22 @@ norm_statistics(const double* moments, u32 parts, u32 channels, u64 pixels, cons
     running_variance[c] = (float)((1.0 - NORM_MOMENTUM) * running_variance[c] + NORM_MOMENTUM * (squares / (n - 1.0)));
 }
 
+// One block per channel: the sums over all parts of the channel and of its squares, relative to nothing.
+extern "C" __global__ void __launch_bounds__(THREADS)
+norm_totals(const double* moments, u32 parts, u32 channels, u64 pixels, const float* x, double* totals) {
+    u32 c = blockIdx.x;
+    double sum = 0.0, squares = 0.0, n = (double)pixels, pivot = x[c];
+    for (u32 part = threadIdx.x; part < parts; part += THREADS) {
+        sum += moments[(u64)part * 2 * channels + c];
+        squares += moments[((u64)part * 2 + 1) * channels + c];
+    }
+    sum = block_sum(sum);
+    squares = block_sum(squares);
+    if (threadIdx.x != 0) return;
+    totals[c] = sum + n * pivot;
+    totals[channels + c] = squares + pivot * (2.0 * sum + n * pivot);
+}
+
 __device__ inline float pooled(const NormPool& shape, const float* x, u64 sample, u32 cell, u32 c) {
     float sum = 0.0f;
     u32 row = cell / shape.cols * shape.window, column = cell % shape.cols * shape.window;
@@ -201,7 +219,7 @@ norm_pool_gradient(NormPool shape, const float* x, const float* scale, const flo
     if (lane.idle) return;
     u32 c = lane.channel, cells = shape.rows * shape.cols;
     u64 pixels = (u64)shape.batch * shape.height * shape.width;
-    double plain = 0.0, weighted = 0.0, count = (double)pixels;
+    double plain = 0.0, weighted = 0.0, count = (double)((u64)shape.of * shape.height * shape.width);
     for (u32 part = 0; part < SUM_PARTS; part++) {
         plain += sums[(c * SUM_PARTS + part) * 2];
         weighted += sums[(c * SUM_PARTS + part) * 2 + 1];
@@ -345,9 +363,9 @@ struct Scored {
     double loss, hit;
 };
 
-// The gradient of the mean loss for the logits; the last block to end adds losses and hits to the counters, sample after sample.
+// The gradient for the logits of the mean loss of `of` samples, some of which these are; the last block to end adds losses and hits to the counters, sample after sample.
 extern "C" __global__ void __launch_bounds__(THREADS)
-cross_entropy(const float* logits, const u32* labels, u32 batch, u32 classes, double smoothing, float* gradient, Scored* scored,
+cross_entropy(const float* logits, const u32* labels, u32 batch, u32 of, u32 classes, double smoothing, float* gradient, Scored* scored,
               u32* arrived, Tally* tally) {
     u32 sample = blockIdx.x * (THREADS / GROUP) + threadIdx.x / GROUP, first = threadIdx.x % GROUP, end = sample < batch ? classes : 0;
     const float* x = logits + (u64)sample * classes;
@@ -356,11 +374,11 @@ cross_entropy(const float* logits, const u32* labels, u32 batch, u32 classes, do
     for (u32 c = first; c < end; c += GROUP)
         if (x[c] > best.value || (x[c] == best.value && c < best.class_)) best = {x[c], c};
     best = largest_of_group(best);
-    float top = best.value, part = 0.0f, weight = (float)(1.0 / (double)batch);
+    float top = best.value, part = 0.0f, weight = (float)(1.0 / (double)of);
     for (u32 c = first; c < end; c += GROUP) part += expf(x[c] - top);
     float sum = sum_of_group(part), share = weight / sum;
     // What is wanted of each class, and of the label besides.
-    float shared = (float)(smoothing / ((double)batch * classes)), exact = (float)((1.0 - smoothing) / (double)batch);
+    float shared = (float)(smoothing / ((double)of * classes)), exact = (float)((1.0 - smoothing) / (double)of);
     for (u32 c = first; c < end; c += GROUP) g[c] = expf(x[c] - top) * share - (c == labels[sample] ? exact + shared : shared);
     double mean = 0.0;
     if (smoothing > 0.0) {
