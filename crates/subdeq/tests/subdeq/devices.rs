@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq::map::ParametrisedMap;
-use subdeq::model::{Batch, Classifier, ClassifierSpec, CoreSpec, Noise};
+use subdeq::model::{Batch, BlockSpec, Classifier, ClassifierSpec, CoreSpec, Noise};
 use subdeq::subdeq_engine::{Checking, Crop, DataSets, Dropout, Images, Picks, Traffic};
 use subdeq::train::{
     Cosine, DataConfig, EvaluationOptions, Parts, Recipe, RunFolder, RunOptions, TensorFile, TrainConfig,
@@ -49,6 +49,20 @@ pub fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
     }
 }
 
+/// A network of three blocks; of images, the second is strided and the third pooled.
+fn network(layout: Layout) -> ClassifierSpec {
+    let (conv, core) = (layout == Layout::Conv, CoreSpec::named("monotone-tied", layout).unwrap());
+    let block = |stride: usize| BlockSpec {
+        hidden: 4,
+        stride: if conv { stride } else { 1 },
+        pool: conv.then_some(1),
+        injection_norm: true,
+        core: core.clone(),
+    };
+    let deeper = vec![block(2), block(1)];
+    ClassifierSpec { pool: conv.then_some(1), deeper, ..spec(layout, core.clone()) }
+}
+
 /// Images whose class can be seen: a bright row.
 pub fn images(count: usize, seed: u64) -> Images {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -75,12 +89,12 @@ fn between(before: Traffic, after: Traffic) -> Traffic {
 #[test]
 fn nothing_travels_inside_a_step() {
     for layout in [Layout::Dense, Layout::Conv] {
-        for core in cores(layout) {
-            let what = format!("{layout:?} {}", core.name());
+        let normed = |core| ClassifierSpec { injection_norm: true, ..spec(layout, core) };
+        for spec in cores(layout).into_iter().map(normed).chain([network(layout)]) {
+            let what = format!("{layout:?} {}, {} blocks", spec.core.name(), 1 + spec.deeper.len());
             let device = watched();
-            let warm = matches!(core, CoreSpec::Equilibrium { .. });
+            let warm = matches!(spec.core, CoreSpec::Equilibrium { .. }) && spec.deeper.is_empty();
             let mut rng = ChaCha8Rng::seed_from_u64(1);
-            let spec = ClassifierSpec { injection_norm: true, ..spec(layout, core) };
             let mut model = Classifier::new(device.clone(), spec, &mut rng).unwrap();
             let set = device.images(&images(12, 2), 3).unwrap();
             let list = device.integers(&(0..12).collect::<Vec<u32>>()).unwrap();
