@@ -9,6 +9,7 @@ mod killed;
 mod lying;
 mod model_file;
 mod own_data;
+mod ranks;
 mod report;
 mod reproduce;
 mod solve;
