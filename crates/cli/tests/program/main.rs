@@ -10,6 +10,7 @@ mod killed;
 mod lying;
 mod model_file;
 mod own_data;
+mod ranks;
 mod report;
 mod reproduce;
 mod solve;
