@@ -20,7 +20,7 @@ use crate::reproduce::write_mnist;
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The program with MPI, or a note that the test is skipped.
-fn program(test: &str) -> Option<PathBuf> {
+pub fn program(test: &str) -> Option<PathBuf> {
     let program = match std::env::var_os("SUBDEQ_MPI_PROGRAM") {
         Some(path) => Some(PathBuf::from(path)),
         None => cfg!(feature = "mpi").then(|| PathBuf::from(env!("CARGO_BIN_EXE_subdeq"))),
@@ -32,10 +32,18 @@ fn program(test: &str) -> Option<PathBuf> {
 }
 
 /// `mpirun` with what it needs on one small machine: as many processes as asked for, wherever, as root too.
-fn mpirun(folder: &Path) -> Command {
+pub fn mpirun(folder: &Path) -> Command {
     let mut command = Command::new("mpirun");
     command
-        .args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"])
+        .args([
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "--bind-to",
+            "none",
+            "--mca",
+            "mpi_yield_when_idle",
+            "1",
+        ])
         // Containers forbid one process to read another's memory; the copy through shared memory does as well.
         .args(["--mca", "btl_vader_single_copy_mechanism", "none"])
         .current_dir(folder)
@@ -45,14 +53,14 @@ fn mpirun(folder: &Path) -> Command {
 }
 
 /// One program with so many ranks.
-fn together(folder: &Path, ranks: usize, program: &Path, arguments: &str) -> Command {
+pub fn together(folder: &Path, ranks: usize, program: &Path, arguments: &str) -> Command {
     let mut command = mpirun(folder);
     command.args(["-n", &ranks.to_string()]).arg(program).args(arguments.split(' '));
     command
 }
 
 /// Waits for a process, but not for ever.
-fn ended(mut child: Child) -> Output {
+pub fn ended(mut child: Child) -> Output {
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if began.elapsed() > PATIENCE {
@@ -66,22 +74,22 @@ fn ended(mut child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn run(mut command: Command) -> Output {
+pub fn run(mut command: Command) -> Output {
     ended(command.spawn().expect("mpirun cannot be started: install openmpi-bin"))
 }
 
-fn said(output: &Output) -> String {
+pub fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn alone(folder: &Path, program: &Path, arguments: &str) {
+pub fn alone(folder: &Path, program: &Path, arguments: &str) {
     let mut command = Command::new(program);
     command.args(arguments.split(' ')).current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = run(command);
     assert!(output.status.success(), "{arguments}: {}", said(&output));
 }
 
-fn assert_same(folder: &Path, one: &str, other: &str) {
+pub fn assert_same(folder: &Path, one: &str, other: &str) {
     let model = |run: &str| fs::read(folder.join(run).join("model.safetensors")).unwrap();
     assert!(model(one) == model(other), "the models of {one} and {other} differ");
     let metrics = |run: &str| metrics(&folder.join(run).join("metrics.jsonl"));
@@ -98,7 +106,10 @@ fn the_bits_do_not_depend_on_the_number_of_ranks() {
     for (name, options) in [
         ("monotone", "--epochs 2 --model monotone"),
         ("subdeq", "--epochs 2 --model subdeq-tanh --batch 100 --injection-norm --dropout-head 0.1"),
-        ("conv", "--epochs 1 --arch conv --model split-sign --channels 6 --pool 4 --warm-start --augment crop1"),
+        (
+            "conv",
+            "--epochs 1 --arch conv --model split-sign --channels 6 --pool 4 --warm-start --augment crop1",
+        ),
         ("tied", "--epochs 1 --model monotone-tied"),
         ("ode", "--epochs 1 --model node-tanh --channels 16"),
     ] {
@@ -113,19 +124,21 @@ fn the_bits_do_not_depend_on_the_number_of_ranks() {
 }
 
 /// The processes that `mpirun` has started.
-fn ranks_of(mpirun: &Child) -> Vec<u32> {
+pub fn ranks_of(mpirun: &Child) -> Vec<u32> {
     let id = mpirun.id();
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
     children.split_whitespace().map(|id| id.parse().unwrap()).collect()
 }
 
-fn signal(name: &str, process: u32) {
+pub fn signal(name: &str, process: u32) {
     let _ = Command::new("kill").args([name, &process.to_string()]).stderr(Stdio::null()).status();
 }
 
 #[test]
 fn killed_ranks_end_all_and_the_run_goes_on_with_another_number() {
-    let Some(program) = program("killed ranks end all, and the run goes on with another number") else { return };
+    let Some(program) = program("killed ranks end all, and the run goes on with another number") else {
+        return;
+    };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let options = "--epochs 4 --model monotone --slices 16";
@@ -169,8 +182,7 @@ fn a_signal_to_one_rank_stops_all_after_the_same_step() {
     let path = folder.path();
     let options = "--epochs 30 --model explicit-tanh --slices 8";
     alone(path, &program, &format!("{USUAL} {options} --out alone"));
-    let child =
-        together(path, 2, &program, &format!("{USUAL} {options} --out stopped")).spawn().unwrap();
+    let child = together(path, 2, &program, &format!("{USUAL} {options} --out stopped")).spawn().unwrap();
     while completed(&path.join("stopped")).len() < 2 {
         sleep(Duration::from_millis(2));
     }
@@ -193,7 +205,8 @@ fn what_ranks_do_not_share_is_told_in_a_sentence() {
         assert!(!output.status.success(), "{}", said(&output));
         assert!(said(&output).contains(sentence), "{sentence}: {}", said(&output));
     };
-    let train = |out: &str, more: &str| format!("{USUAL} --epochs 1 --out {out} {more}").trim_end().to_owned();
+    let train =
+        |out: &str, more: &str| format!("{USUAL} --epochs 1 --out {out} {more}").trim_end().to_owned();
     // Two programs, each with its own arguments.
     let pair = |first: (&Path, &str), second: (&Path, &str), set: Option<&str>| {
         let mut command = mpirun(path);
@@ -217,7 +230,10 @@ fn what_ranks_do_not_share_is_told_in_a_sentence() {
     let sentence = "ranks 0 and 1 do not agree about the training images: give every machine the same files";
     refused(pair((&program, &of("a")), (&program, &of("b")), None), sentence);
     // A machine without the data.
-    refused(pair((&program, &train("none", "--data mnist --data-dir a")), (&program, &of("c")), None), "rank 1: ");
+    refused(
+        pair((&program, &train("none", "--data mnist --data-dir a")), (&program, &of("c")), None),
+        "rank 1: ",
+    );
     let other = path.join("other");
     fs::copy(&program, &other).unwrap();
     let mut longer = fs::OpenOptions::new().append(true).open(&other).unwrap();
@@ -231,7 +247,10 @@ fn what_ranks_do_not_share_is_told_in_a_sentence() {
         pair((&program, &train("isa", "")), (&program, &train("isa", "")), Some("SUBDEQ_ISA=portable")),
         "ranks 0 and 1 do not agree about what they compute with: start it on machines of one kind",
     );
-    refused(together(path, 3, &program, &train("few", "--slices 2")), "3 ranks cannot share batches of 2 slices");
+    refused(
+        together(path, 3, &program, &train("few", "--slices 2")),
+        "3 ranks cannot share batches of 2 slices",
+    );
     refused(together(path, 2, &program, &train("odd", "--slices 12")), "a power of two");
     alone(path, &program, &train("whole", ""));
     refused(
@@ -278,7 +297,12 @@ fn missing_runs_of_a_table_are_shared() {
     };
     assert_eq!(ledger(path).len(), 6);
     let written = fs::read_to_string(path.join("results/table3.md")).unwrap();
-    assert_eq!(said(&first).matches(written.lines().next().unwrap()).count(), 1, "one rank prints: {}", said(&first));
+    assert_eq!(
+        said(&first).matches(written.lines().next().unwrap()).count(),
+        1,
+        "one rank prints: {}",
+        said(&first)
+    );
     // Each works alone on its runs: they are those of one process.
     let other = tempfile::tempdir().unwrap();
     write_mnist(other.path());
