@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use subdeq::subdeq_engine::cpu::Peaks;
+use subdeq::subdeq_ranks::Neighbours;
 use subdeq::{Cpu, Cuda, Device};
 
 use crate::failure::Failure;
@@ -32,6 +33,16 @@ impl FromStr for DeviceName {
             None if text == "auto" => Ok(Self::Auto),
             Some(("cuda", ordinal)) => number(ordinal).map(Self::Cuda),
             _ => Err("use cpu, cuda, cuda:N or auto".to_owned()),
+        }
+    }
+}
+
+impl DeviceName {
+    /// That of one of several ranks on this machine: each has a GPU of its own, from the one that is named on.
+    pub fn shared(self) -> Self {
+        match self {
+            Self::Cuda(first) => Self::Cuda(first + Neighbours::here().place),
+            other => other,
         }
     }
 }

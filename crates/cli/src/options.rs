@@ -54,13 +54,8 @@ impl Compute {
     /// The same for one of several ranks, who share the machine they are on: each has its part of the cores, or a GPU of its own, from
     /// the one that is named on.
     pub fn shared(self) -> Self {
-        let Neighbours { place, count } = Neighbours::here();
-        let device = match self.device {
-            DeviceName::Cuda(first) => DeviceName::Cuda(first + place),
-            other => other,
-        };
-        let threads = if self.threads == 0 { cores_each(count) } else { self.threads };
-        Self { device, threads }
+        let threads = if self.threads == 0 { cores_each() } else { self.threads };
+        Self { device: self.device.shared(), threads }
     }
 
     /// Refuses everything but the cores, which are all that graphs run on so far.
@@ -72,10 +67,10 @@ impl Compute {
     }
 }
 
-/// Cores for each of so many processes on this machine, and no more than the launcher has bound this one to.
-pub fn cores_each(processes: usize) -> usize {
+/// Cores for each of the ranks that are on this machine, and no more than the launcher has bound this one to.
+pub fn cores_each() -> usize {
     let allowed = std::thread::available_parallelism().map_or(1, usize::from);
-    (installed_cores().unwrap_or(allowed) / processes).clamp(1, allowed)
+    (installed_cores().unwrap_or(allowed) / Neighbours::here().count).clamp(1, allowed)
 }
 
 /// Cores of this machine, whatever the process may use of them: `0-7` or `0-3,8` as Linux has it.

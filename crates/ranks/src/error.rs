@@ -16,7 +16,7 @@ pub enum Error {
         processes: usize,
     },
     /// Ranks that should have the same do not.
-    #[error("{what} is not the same on all ranks: rank {rank} differs from rank 0 ({hint})")]
+    #[error("ranks 0 and {rank} do not agree about {what}: {hint}")]
     Differs {
         /// What they compared.
         what: String,

@@ -10,9 +10,12 @@ mod table2;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use subdeq::Ranks;
+
 use crate::device::DeviceName;
 use crate::failure::Failure;
 use crate::options::DataDir;
+use crate::together::on_ranks;
 
 /// Make a table or figure of the paper again; the theory tables stand beside what is true.
 #[derive(clap::Args)]
@@ -98,17 +101,29 @@ enum What {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    on_ranks(|ranks| run_on(ranks, args))
+}
+
+/// The part of one of several ranks, who share the missing runs of experiments with images.
+fn run_on(ranks: &Ranks, args: &Args) -> Result<ExitCode, Failure> {
     match args.what {
+        What::Table1 | What::Table2 | What::Figure1 if !ranks.is_first() => {}
         What::Table1 => table1::print(),
         What::Table2 => table2::print()?,
         What::Figure1 => figure1::run(&args.out, args.seed, args.threads.unwrap_or(0))?,
+        What::Table4 | What::Table6 | What::Graphs if ranks.size() > 1 => {
+            return Err(Failure::usage(
+                "experiments with graphs, some of which wait for others, run on one machine: start them without mpirun, several at a \
+                 time with --jobs",
+            ));
+        }
         What::Table4 => graphs::run(graphs::Table::Four, &graph_options(args))?,
         What::Table6 => graphs::run(graphs::Table::Six, &graph_options(args))?,
         What::Graphs => graph_experiments(args)?,
-        What::Figure2 => images::figure2(&image_options(args))?,
-        What::Table3 => images::tables(&[images::Table::Three], &image_options(args))?,
-        What::Table5 => images::tables(&[images::Table::Five], &image_options(args))?,
-        What::Images => images::tables(&images::Table::ALL, &image_options(args))?,
+        What::Figure2 => images::figure2(&image_options(ranks, args))?,
+        What::Table3 => images::tables(&[images::Table::Three], &image_options(ranks, args))?,
+        What::Table5 => images::tables(&[images::Table::Five], &image_options(ranks, args))?,
+        What::Images => images::tables(&images::Table::ALL, &image_options(ranks, args))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -149,8 +164,9 @@ fn graph_options(args: &Args) -> graphs::Options<'_> {
     }
 }
 
-fn image_options(args: &Args) -> images::Options<'_> {
+fn image_options<'a>(ranks: &'a Ranks, args: &'a Args) -> images::Options<'a> {
     images::Options {
+        ranks,
         only: &args.only,
         models: &args.models,
         seeds: args.seeds.unwrap_or(5),
@@ -159,7 +175,7 @@ fn image_options(args: &Args) -> images::Options<'_> {
         runs: &args.runs,
         data_dir: args.data_dir.path(),
         jobs: args.jobs,
-        device: args.device,
+        device: if ranks.size() > 1 { args.device.shared() } else { args.device },
         threads: args.threads.unwrap_or(1),
         runs_missing: !args.no_runs,
     }

@@ -59,7 +59,7 @@ fn the_page_has_every_key_and_no_other() {
         "--model subdeq-normalized-tanh --solver broyden",
         "--model subdeq-power-tanh --solver picard",
         "--model divisive",
-        "--model rational",
+        "--model rational --slices 4",
         "--model power-ratio",
         "--model gains",
         "--model node-tanh --channels 8",

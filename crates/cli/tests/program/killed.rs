@@ -48,7 +48,7 @@ pub fn completed(run: &Path) -> Vec<String> {
 }
 
 /// The metrics without the times.
-fn metrics(path: &Path) -> Vec<serde_json::Value> {
+pub fn metrics(path: &Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(path).unwrap();
     let line = |line: &str| {
         let mut value: serde_json::Value = serde_json::from_str(line).unwrap();

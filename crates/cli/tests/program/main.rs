@@ -11,6 +11,7 @@ mod lying;
 mod model_file;
 mod networks;
 mod own_data;
+mod ranks;
 mod report;
 mod reproduce;
 mod solve;

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// A folder laid out as MNIST with a few images: a bright row whose place is the class.
-fn write_mnist(folder: &Path) {
+pub fn write_mnist(folder: &Path) {
     let folder = folder.join("mnist");
     fs::create_dir_all(&folder).unwrap();
     for (part, count) in [("train", 120u32), ("t10k", 40)] {

@@ -73,9 +73,9 @@ impl<T: Number + Nothing> Company<T> for RankCompany {
         }
     }
 
-    fn gather(&self, mine: &[f64]) -> Vec<f64> {
-        let gathered = self.remember(self.ranks.all_gather(mine));
-        gathered.unwrap_or_else(|| vec![f64::NAN; mine.len()])
+    fn gather(&self, mine: &[f64], counts: &[usize]) -> Vec<f64> {
+        let gathered = self.remember(self.ranks.gather_parts(mine, counts));
+        gathered.unwrap_or_else(|| vec![f64::NAN; counts.iter().sum()])
     }
 
     fn broadcast(&self, from: usize, numbers: &mut [T]) {

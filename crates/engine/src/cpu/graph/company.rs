@@ -25,8 +25,8 @@ pub trait Company<T>: Send + Sync {
         take: &mut [(usize, &mut [T])],
         meanwhile: &mut (dyn FnMut() + Send),
     );
-    /// The numbers of all ranks, one rank's after the other's, on all of them.
-    fn gather(&self, mine: &[f64]) -> Vec<f64>;
+    /// The numbers of all ranks, one rank's after the other's, on all of them; rank `k` has `counts[k]` of them.
+    fn gather(&self, mine: &[f64], counts: &[usize]) -> Vec<f64>;
     /// Takes over the numbers of one rank.
     fn broadcast(&self, from: usize, numbers: &mut [T]);
     /// One rank after the other works on the same numbers, which all have in the end: a sum goes on where the rank before ended,
@@ -34,6 +34,11 @@ pub trait Company<T>: Send + Sync {
     fn relay(&self, baton: &mut [f64], work: &mut dyn FnMut(&mut [f64]));
     /// The first message that failed.
     fn failure(&self) -> Option<String>;
+}
+
+/// The numbers of all ranks, of which each has as many.
+pub(crate) fn gather_alike<T>(company: &dyn Company<T>, mine: &[f64]) -> Vec<f64> {
+    company.gather(mine, &vec![mine.len(); company.size()])
 }
 
 /// How a whole graph is divided, whatever the number of processes: the sums of a propagation are taken over blocks of rows and

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::company::gather_alike;
 use super::part::failed;
 use super::{
     Adjacency, Company, Division, Edges, Encoder, EncoderDropout, EncoderPass, Features, NodeMatrix,
@@ -296,7 +297,7 @@ fn edges<'a, T: SimdReal>(
 fn together<T, const N: usize>(company: Option<&dyn Company<T>>, mine: [usize; N]) -> [usize; N] {
     let Some(company) = company else { return mine };
     // Whole numbers below 2^53 are exact.
-    let gathered = company.gather(&mine.map(|count| count as f64));
+    let gathered = gather_alike(company, &mine.map(|count| count as f64));
     std::array::from_fn(|k| gathered.iter().skip(k).step_by(N).map(|&count| count as usize).sum())
 }
 

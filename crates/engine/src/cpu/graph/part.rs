@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::company::{Company, Division};
+use super::company::{Company, Division, gather_alike};
 use super::propagate::Source;
 use crate::cpu::distance::Distance;
 use crate::cpu::simd::SimdReal;
@@ -22,7 +22,9 @@ pub(crate) struct Part<T> {
     pub rows: Range<usize>,
     /// Rows of the whole graph.
     pub nodes: usize,
-    /// Which of its blocks gather from the patch.
+    /// How many blocks each process has.
+    blocks: Vec<usize>,
+    /// Which of its own gather from the patch.
     border: Vec<bool>,
     /// The rows of the patch, ascending, by their numbers in the whole graph.
     patch: Vec<u32>,
@@ -162,7 +164,8 @@ impl<T: SimdReal> Part<T> {
         }
         failed(&*company)?;
         let own = span(rank);
-        Ok(Part { company, rows, nodes, border, patch, own, wanted, give, take })
+        let blocks = (0..size).map(|rank| division.blocks_of(rank, size).len()).collect();
+        Ok(Part { company, rows, nodes, blocks, border, patch, own, wanted, give, take })
     }
 
     /// Rows that come from others in one exchange.
@@ -216,7 +219,7 @@ impl<T: SimdReal> Part<T> {
     pub fn merge(&self, blocks: impl Iterator<Item = Distance>) -> Distance {
         let mine: Vec<f64> = blocks.flat_map(numbers).collect();
         let mut total = Distance::EMPTY;
-        self.company.gather(&mine).chunks_exact(4).for_each(|part| total.merge(distance(part)));
+        self.of_blocks(&mine, 4).chunks_exact(4).for_each(|part| total.merge(distance(part)));
         total
     }
 
@@ -224,15 +227,30 @@ impl<T: SimdReal> Part<T> {
     pub fn add_up<'a>(&self, blocks: impl Iterator<Item = &'a [f64]>, sums: &mut [f64]) {
         let mine: Vec<f64> = blocks.flatten().copied().collect();
         sums.fill(0.0);
-        for block in self.company.gather(&mine).chunks_exact(sums.len()) {
+        for block in self.of_blocks(&mine, sums.len()).chunks_exact(sums.len()) {
             sums.iter_mut().zip(block).for_each(|(sum, part)| *sum += part);
+        }
+    }
+
+    /// The numbers of all blocks, so many for each.
+    fn of_blocks(&self, mine: &[f64], each: usize) -> Vec<f64> {
+        let counts: Vec<usize> = self.blocks.iter().map(|blocks| blocks * each).collect();
+        self.company.gather(mine, &counts)
+    }
+
+    /// The sums of all processes, place by place.
+    pub fn sum(&self, mine: &mut [f64]) {
+        let gathered = gather_alike(&*self.company, mine);
+        mine.fill(0.0);
+        for other in gathered.chunks_exact(mine.len()) {
+            mine.iter_mut().zip(other).for_each(|(sum, part)| *sum += part);
         }
     }
 
     /// The largest of all processes, place by place.
     pub fn largest(&self, mine: &mut [T]) {
         let numbers: Vec<f64> = mine.iter().map(|x| x.to_f64()).collect();
-        for other in self.company.gather(&numbers).chunks_exact(mine.len()) {
+        for other in gather_alike(&*self.company, &numbers).chunks_exact(mine.len()) {
             mine.iter_mut().zip(other).for_each(|(top, &other)| *top = top.max(T::from_f64(other)));
         }
     }

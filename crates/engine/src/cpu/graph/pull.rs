@@ -186,9 +186,7 @@ impl Tops {
 
     /// Counts those of all processes.
     pub fn count_together<T: SimdReal>(&mut self, part: &Part<T>) {
-        let mine = std::mem::take(&mut self.counts);
-        self.counts.resize(mine.len(), 0.0);
-        part.add_up(std::iter::once(&mine[..]), &mut self.counts);
+        part.sum(&mut self.counts);
     }
 
     /// Completes a pull back: `products` are the sums `g z` of the columns. What the tops add to the distance of `after` and `q`

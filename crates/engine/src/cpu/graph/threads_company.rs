@@ -72,9 +72,11 @@ impl<T: Copy + Send + 'static> Company<T> for Thread {
         }
     }
 
-    fn gather(&self, mine: &[f64]) -> Vec<f64> {
+    fn gather(&self, mine: &[f64], counts: &[usize]) -> Vec<f64> {
         (0..self.to.len()).for_each(|to| self.send(to, mine.to_vec()));
-        (0..self.from.len()).flat_map(|from| self.receive::<Vec<f64>>(from)).collect()
+        let received: Vec<Vec<f64>> = (0..self.from.len()).map(|from| self.receive(from)).collect();
+        assert_eq!(received.iter().map(Vec::len).collect::<Vec<usize>>(), counts);
+        received.concat()
     }
 
     fn broadcast(&self, from: usize, numbers: &mut [T]) {

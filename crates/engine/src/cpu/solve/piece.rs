@@ -32,7 +32,8 @@ impl<T: SimdReal> Piece<T> {
 
     /// Whether it holds for all pieces.
     pub fn all<const N: usize>(&self, holds: [bool; N]) -> [bool; N] {
-        let gathered = self.company.gather(&holds.map(|holds| f64::from(u8::from(holds))));
+        let counts = vec![N; self.company.size()];
+        let gathered = self.company.gather(&holds.map(|holds| f64::from(u8::from(holds))), &counts);
         std::array::from_fn(|k| gathered.iter().skip(k).step_by(N).all(|&holds| holds == 1.0))
     }
 }

@@ -11,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use serde_json::Value;
-use subdeq::Layout;
 use subdeq::train::{EvaluationOptions, RunFolder, RunOptions, TrainConfig, train_run};
+use subdeq::{Layout, Ranks};
 
 use crate::dataset::{self, Dataset, Division};
 use crate::device::{AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
-use crate::options::Telling;
+use crate::options::{Telling, cores_each};
 use crate::paper::Column;
 use crate::recipe::{self, Wishes};
 use crate::stop::Stop;
@@ -43,6 +43,8 @@ impl Table {
 
 /// What to run, and where the results go.
 pub struct Options<'a> {
+    /// Who shares the missing runs.
+    pub ranks: &'a Ranks,
     /// Only these columns; none: all.
     pub only: &'a [String],
     /// Only these rows; none: all.
@@ -96,7 +98,7 @@ pub fn tables(tables: &[Table], options: &Options<'_>) -> Result<(), Failure> {
         }
         failed.extend(failures);
     }
-    for (text, table) in texts.iter().zip(tables) {
+    for (text, table) in texts.iter().zip(tables).filter(|_| options.ranks.is_first()) {
         let name = match table {
             Table::Three => "table3.md",
             Table::Five => "table5.md",
@@ -119,7 +121,9 @@ pub fn figure2(options: &Options<'_>) -> Result<(), Failure> {
             _ => chosen_rows(options, rows::names(Table::Three, column))?,
         };
         let (tasks, ledger, failures) = run_column(column, &names, options)?;
-        figure2::write(options.out, column, &names, &tasks, &ledger)?;
+        if options.ranks.is_first() {
+            figure2::write(options.out, column, &names, &tasks, &ledger)?;
+        }
         failed.extend(failures);
     }
     told(failed)
@@ -156,7 +160,7 @@ fn chosen_rows(options: &Options<'_>, names: Vec<&'static str>) -> Result<Vec<&'
     Ok(names.into_iter().filter(|name| words.is_empty() || words.contains(name)).collect())
 }
 
-/// Makes the runs of a column that were not made yet. What failed is told, not a reason to leave the others.
+/// Makes the runs of a column that were not made yet, each rank its part of them. What failed is told, not a reason to leave the others.
 fn run_column(
     column: Column,
     names: &[&'static str],
@@ -168,16 +172,18 @@ fn run_column(
     drop(waiting);
     let tasks = tasks(column, names, &data, options)?;
     let ledger = Ledger::open(options.out, column.name())?;
-    let missing = |task: &&Task| options.runs_missing && ledger.find(task.row, &task.key).is_none();
-    let open: Vec<&Task> = tasks.iter().filter(missing).collect();
+    let missing = |task: &Task| options.runs_missing && ledger.find(task.row, &task.key).is_none();
+    let open = told_open(options.ranks, &tasks.iter().map(missing).collect::<Vec<bool>>())?;
+    let open: Vec<&Task> = tasks.iter().zip(open).filter_map(|(task, open)| open.then_some(task)).collect();
     if open.is_empty() {
         return Ok((tasks, ledger, Vec::new()));
     }
-    let jobs = match options.jobs {
-        0 => thread::available_parallelism().map_or(1, usize::from),
-        jobs => jobs,
-    };
-    eprintln!("{}: {} of {} runs to make, {jobs} at a time", column.name(), open.len(), tasks.len());
+    let (ranks, jobs) = (options.ranks, if options.jobs == 0 { cores_each() } else { options.jobs });
+    if ranks.is_first() {
+        let at_a_time = jobs * ranks.size();
+        eprintln!("{}: {} of {} runs to make, {at_a_time} at a time", column.name(), open.len(), tasks.len());
+    }
+    let open: Vec<&Task> = open.into_iter().skip(ranks.rank()).step_by(ranks.size()).collect();
     let device = AnyDevice::new(options.device, options.threads)?.name();
     let machine = Machine::here(device, options.threads, jobs);
     let (next, ledger, failures) = (AtomicUsize::new(0), Mutex::new(ledger), Mutex::new(Vec::new()));
@@ -208,11 +214,28 @@ fn run_column(
         }
     });
     stop.finish();
-    if stop.asked() {
+    if ranks.any(stop.asked()).map_err(Failure::other)? {
         return Err(stop.failure("stopped; the same command goes on with the runs that were begun".into()));
     }
-    let ledger = ledger.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok((tasks, ledger, failures.into_inner().unwrap_or_else(PoisonError::into_inner)))
+    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failures = everywhere(ranks, &failures)?;
+    // With what the other ranks have made.
+    Ok((tasks, Ledger::open(options.out, column.name())?, failures))
+}
+
+/// Which runs are missing, as the first rank has found: a slower one may find some made already.
+fn told_open(ranks: &Ranks, open: &[bool]) -> Result<Vec<bool>, Failure> {
+    let mut told: Vec<u8> = open.iter().map(|&open| open.into()).collect();
+    ranks.broadcast(&mut told, 0).map_err(Failure::other)?;
+    Ok(told.into_iter().map(|open| open == 1).collect())
+}
+
+/// The sentences of all ranks.
+fn everywhere(ranks: &Ranks, sentences: &[String]) -> Result<Vec<String>, Failure> {
+    let lines: String =
+        sentences.iter().map(|sentence| format!("{}\n", sentence.replace('\n', " "))).collect();
+    let all = ranks.all_gather(lines.as_bytes()).map_err(Failure::other)?;
+    Ok(String::from_utf8_lossy(&all).lines().map(str::to_owned).collect())
 }
 
 /// Seed by seed, so that every row has its first run before any has its second.
