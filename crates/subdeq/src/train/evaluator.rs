@@ -177,7 +177,7 @@ fn sample_verdicts<D: Backend<Elem = f32>>(
         // What holds for every input holds for each.
         Some(all) if all.is_proven() => vec![all.single().map_or((true, None), summary); count],
         // What a deeper layer gets is known up to the error of the ones before it: no single input to prove anything for.
-        Some(all) if all.single().is_none() => Vec::new(),
+        Some(_) if model.equilibrium().is_none() => Vec::new(),
         Some(_) => {
             let proofs = each_sample(model, images, count, |layer, y| layer.prove_samples(y, plan.threads))?;
             proofs.iter().map(summary).collect()
