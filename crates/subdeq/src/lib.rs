@@ -70,6 +70,6 @@ pub use subdeq_engine::network::Adam;
 pub use subdeq_engine::{Backend, Cpu, Cuda, Device, Operator, Outcome, Real, SampleReport};
 pub use subdeq_map::{Activation, Form, Injection, Layout, Map, PNorm, Padding, Parametrisation};
 // The program reaches the three through this crate, so that there is one way in.
-pub use subdeq_theory::certificate::{Certificate, Scope, Verdict};
 pub use subdeq_ranks::Ranks;
+pub use subdeq_theory::certificate::{Certificate, Scope, Verdict};
 pub use {subdeq_engine, subdeq_map, subdeq_ranks, subdeq_theory};

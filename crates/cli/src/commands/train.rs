@@ -461,9 +461,8 @@ fn train(
         }
         stop.flow()
     };
-    let ended = on_device!(device, |device| {
-        lead_run(ranks, &device, &run, &config, &data.parts, &options, tell)
-    });
+    let ended =
+        on_device!(device, |device| { lead_run(ranks, &device, &run, &config, &data.parts, &options, tell) });
     drop(waiting);
     stop.finish();
     progress.finish();

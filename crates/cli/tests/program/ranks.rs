@@ -35,7 +35,15 @@ fn program(test: &str) -> Option<PathBuf> {
 fn mpirun(folder: &Path) -> Command {
     let mut command = Command::new("mpirun");
     command
-        .args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"])
+        .args([
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "--bind-to",
+            "none",
+            "--mca",
+            "mpi_yield_when_idle",
+            "1",
+        ])
         // Containers forbid one process to read another's memory; the copy through shared memory does as well.
         .args(["--mca", "btl_vader_single_copy_mechanism", "none"])
         .current_dir(folder)
@@ -98,7 +106,10 @@ fn the_bits_do_not_depend_on_the_number_of_ranks() {
     for (name, options) in [
         ("monotone", "--epochs 2 --model monotone"),
         ("subdeq", "--epochs 2 --model subdeq-tanh --batch 100 --injection-norm --dropout-head 0.1"),
-        ("conv", "--epochs 1 --arch conv --model split-sign --channels 6 --pool 4 --warm-start --augment crop1"),
+        (
+            "conv",
+            "--epochs 1 --arch conv --model split-sign --channels 6 --pool 4 --warm-start --augment crop1",
+        ),
         ("tied", "--epochs 1 --model monotone-tied"),
         ("ode", "--epochs 1 --model node-tanh --channels 16"),
     ] {
@@ -125,7 +136,9 @@ fn signal(name: &str, process: u32) {
 
 #[test]
 fn killed_ranks_end_all_and_the_run_goes_on_with_another_number() {
-    let Some(program) = program("killed ranks end all, and the run goes on with another number") else { return };
+    let Some(program) = program("killed ranks end all, and the run goes on with another number") else {
+        return;
+    };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let options = "--epochs 4 --model monotone --slices 16";
@@ -169,8 +182,7 @@ fn a_signal_to_one_rank_stops_all_after_the_same_step() {
     let path = folder.path();
     let options = "--epochs 30 --model explicit-tanh --slices 8";
     alone(path, &program, &format!("{USUAL} {options} --out alone"));
-    let child =
-        together(path, 2, &program, &format!("{USUAL} {options} --out stopped")).spawn().unwrap();
+    let child = together(path, 2, &program, &format!("{USUAL} {options} --out stopped")).spawn().unwrap();
     while completed(&path.join("stopped")).len() < 2 {
         sleep(Duration::from_millis(2));
     }
@@ -193,7 +205,8 @@ fn what_ranks_do_not_share_is_told_in_a_sentence() {
         assert!(!output.status.success(), "{}", said(&output));
         assert!(said(&output).contains(sentence), "{sentence}: {}", said(&output));
     };
-    let train = |out: &str, more: &str| format!("{USUAL} --epochs 1 --out {out} {more}").trim_end().to_owned();
+    let train =
+        |out: &str, more: &str| format!("{USUAL} --epochs 1 --out {out} {more}").trim_end().to_owned();
     // Two programs, each with its own arguments.
     let pair = |first: (&Path, &str), second: (&Path, &str), set: Option<&str>| {
         let mut command = mpirun(path);
@@ -217,7 +230,10 @@ fn what_ranks_do_not_share_is_told_in_a_sentence() {
     let sentence = "ranks 0 and 1 do not agree about the training images: give every machine the same files";
     refused(pair((&program, &of("a")), (&program, &of("b")), None), sentence);
     // A machine without the data.
-    refused(pair((&program, &train("none", "--data mnist --data-dir a")), (&program, &of("c")), None), "rank 1: ");
+    refused(
+        pair((&program, &train("none", "--data mnist --data-dir a")), (&program, &of("c")), None),
+        "rank 1: ",
+    );
     let other = path.join("other");
     fs::copy(&program, &other).unwrap();
     let mut longer = fs::OpenOptions::new().append(true).open(&other).unwrap();
@@ -231,7 +247,10 @@ fn what_ranks_do_not_share_is_told_in_a_sentence() {
         pair((&program, &train("isa", "")), (&program, &train("isa", "")), Some("SUBDEQ_ISA=portable")),
         "ranks 0 and 1 do not agree about what they compute with: start it on machines of one kind",
     );
-    refused(together(path, 3, &program, &train("few", "--slices 2")), "3 ranks cannot share batches of 2 slices");
+    refused(
+        together(path, 3, &program, &train("few", "--slices 2")),
+        "3 ranks cannot share batches of 2 slices",
+    );
     refused(together(path, 2, &program, &train("odd", "--slices 12")), "a power of two");
     alone(path, &program, &train("whole", ""));
     refused(
@@ -278,7 +297,12 @@ fn missing_runs_of_a_table_are_shared() {
     };
     assert_eq!(ledger(path).len(), 6);
     let written = fs::read_to_string(path.join("results/table3.md")).unwrap();
-    assert_eq!(said(&first).matches(written.lines().next().unwrap()).count(), 1, "one rank prints: {}", said(&first));
+    assert_eq!(
+        said(&first).matches(written.lines().next().unwrap()).count(),
+        1,
+        "one rank prints: {}",
+        said(&first)
+    );
     // Each works alone on its runs: they are those of one process.
     let other = tempfile::tempdir().unwrap();
     write_mnist(other.path());

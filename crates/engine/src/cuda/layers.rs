@@ -462,13 +462,7 @@ impl Layers for Cuda {
         )
     }
 
-    fn norm_sums(
-        &self,
-        shape: NormPoolShape,
-        first: usize,
-        x: &Memory<f32>,
-        sums: &mut [f64],
-    ) -> Result<()> {
+    fn norm_sums(&self, shape: NormPoolShape, first: usize, x: &Memory<f32>, sums: &mut [f64]) -> Result<()> {
         shape.check()?;
         let (channels, pixels) = (shape.channels, shape.batch * shape.height * shape.width);
         check_len("the sums", sums.len(), 2 * channels)?;

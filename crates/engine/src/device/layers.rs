@@ -103,13 +103,7 @@ pub trait Layers: Device {
 
     /// The first half of [`Layers::norm_pool_train`], for some images of a batch: `sums[c]` and `sums[channels + c]` become the sums
     /// of channel `c` and of its squares over `shape.batch` images of `x`, from image `first` on.
-    fn norm_sums(
-        &self,
-        shape: NormPoolShape,
-        first: usize,
-        x: &Self::Array,
-        sums: &mut [f64],
-    ) -> Result<()>;
+    fn norm_sums(&self, shape: NormPoolShape, first: usize, x: &Self::Array, sums: &mut [f64]) -> Result<()>;
     /// The second half of [`Layers::norm_pool_train`]: batch norm with the batch statistics that are in `state`, then pooling. The
     /// running statistics stay as they are.
     fn norm_pool_given(

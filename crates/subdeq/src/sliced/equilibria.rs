@@ -66,13 +66,7 @@ impl<D: Backend<Elem = f32>> Equilibria for Sliced<D> {
         Ok(())
     }
 
-    fn count(
-        &self,
-        pass: Pass,
-        batch: usize,
-        reports: &D::Reports,
-        tally: &mut Vec<D::Tally>,
-    ) -> Engine<()> {
+    fn count(&self, pass: Pass, batch: usize, reports: &D::Reports, tally: &mut Vec<D::Tally>) -> Engine<()> {
         self.on_own(batch, |device, batch| device.count(pass, batch, reports, &mut tally[0]))
     }
 
@@ -165,7 +159,16 @@ impl<D: Backend<Elem = f32>> Equilibria for Sliced<D> {
                 Some(gz) => {
                     let mut back = device.zeros(samples.len() * state)?;
                     let gz_slice = Some(&mut back);
-                    device.pullback(plan, samples.len(), z_slice, y_slice, g_slice, gz_slice, gy_slice, sums)?;
+                    device.pullback(
+                        plan,
+                        samples.len(),
+                        z_slice,
+                        y_slice,
+                        g_slice,
+                        gz_slice,
+                        gy_slice,
+                        sums,
+                    )?;
                     put(device, state, &samples, &back, gz)?;
                 }
             }

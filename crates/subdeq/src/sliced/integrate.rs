@@ -53,12 +53,7 @@ impl<D: Backend<Elem = f32>> Integrate for Sliced<D> {
         Ok(())
     }
 
-    fn ode_count(
-        &self,
-        batch: usize,
-        reports: &Self::OdeReports,
-        tally: &mut Vec<D::Tally>,
-    ) -> Engine<()> {
+    fn ode_count(&self, batch: usize, reports: &Self::OdeReports, tally: &mut Vec<D::Tally>) -> Engine<()> {
         let slices = self.cut.own_slices(batch).zip(reports).zip(tally);
         for ((samples, reports), tally) in slices.filter(|((samples, _), _)| !samples.is_empty()) {
             self.device.ode_count(samples.len(), reports, tally)?;

@@ -292,9 +292,8 @@ impl<D: Backend<Elem = f32>> Layers for Sliced<D> {
     ) -> Engine<()> {
         let own = self.own_shape(shape)?;
         if own.batch > 0 {
-            return self.noting(
-                self.device.norm_pool_pull(own, of, x, scale, state, gy, sums, gx, gradients),
-            );
+            return self
+                .noting(self.device.norm_pool_pull(own, of, x, scale, state, gy, sums, gx, gradients));
         }
         let gradient = |which: usize| -> Vec<f32> {
             sums.iter().skip(which).step_by(2).map(|&sum| sum as f32).collect()
@@ -318,9 +317,11 @@ impl<D: Backend<Elem = f32>> Layers for Sliced<D> {
         for (slice, tally) in self.cut.own_slices(self.batch()).zip(tally) {
             if !slice.is_empty() {
                 let (device, inputs) = (&*self.device, (logits, labels));
-                self.noting(device.cross_entropy_part(
-                    slice, of, classes, smoothing, inputs.0, inputs.1, gradient, tally,
-                ))?;
+                self.noting(
+                    device.cross_entropy_part(
+                        slice, of, classes, smoothing, inputs.0, inputs.1, gradient, tally,
+                    ),
+                )?;
             }
         }
         Ok(())

@@ -124,7 +124,8 @@ fn numbers(summary: Summary) -> [f64; COUNTERS] {
         adjoint_not_finite,
         unfinished,
     } = summary;
-    let counts = [samples, correct, solves, converged, forward_iterations, adjoint_solves, backward_iterations];
+    let counts =
+        [samples, correct, solves, converged, forward_iterations, adjoint_solves, backward_iterations];
     let mut all = [0.0; COUNTERS];
     for (number, count) in all.iter_mut().zip(counts.into_iter().chain([adjoint_not_finite, unfinished])) {
         *number = count as f64;

@@ -18,7 +18,11 @@ impl Subtrees {
 
     /// Puts the next subtree on top; `add` is called with the place of a sum to which the one above it has to be added, as often as
     /// that is so.
-    pub fn push<E>(&mut self, node: (usize, usize), mut add: impl FnMut(usize) -> Result<(), E>) -> Result<(), E> {
+    pub fn push<E>(
+        &mut self,
+        node: (usize, usize),
+        mut add: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.nodes.push(node);
         while let [.., (first, count), (_, above)] = self.nodes[..]
             && count == above
@@ -88,7 +92,8 @@ mod tests {
     #[test]
     fn the_sum_has_the_same_bits_for_any_shares() {
         let leaves: Vec<f32> = (0..16).map(|k| 0.1 * 1.7f32.powi(3 * (k % 5)) - k as f32).collect();
-        let expected = total(&subtrees(0..16), 1, &[total(&(0..16).map(|k| (k, 1)).collect::<Vec<_>>(), 1, &leaves)[0]]);
+        let expected =
+            total(&subtrees(0..16), 1, &[total(&(0..16).map(|k| (k, 1)).collect::<Vec<_>>(), 1, &leaves)[0]]);
         let row: f32 = leaves.iter().sum();
         assert_ne!(row, expected[0], "a sum in a row would round otherwise, else this shows nothing");
         for cuts in [vec![0, 8, 16], vec![0, 5, 10, 16], vec![0, 4, 8, 12, 16], vec![0, 1, 15, 16]] {

@@ -22,7 +22,8 @@ pub(super) fn told_checkpoint(
     if ranks.size() == 1 {
         return Ok(read);
     }
-    let fault = |why: serde_json::Error| Error::Invalid(format!("the checkpoint cannot be told to the ranks: {why}"));
+    let fault =
+        |why: serde_json::Error| Error::Invalid(format!("the checkpoint cannot be told to the ranks: {why}"));
     let announced = read.as_ref().map(|TensorFile { note, tensors }| Announced {
         note: note.clone(),
         arrays: tensors.iter().map(|(name, data)| (name.clone(), data.len())).collect(),

@@ -94,7 +94,9 @@ fn the_bits_depend_on_the_slices_and_not_on_the_threads() {
 
 #[test]
 fn slices_that_make_no_tree_are_refused() {
-    for (slices, ranks, words) in [(12, 1, "a power of two"), (1, 1, "a power of two"), (16, 17, "--slices 32")] {
+    for (slices, ranks, words) in
+        [(12, 1, "a power of two"), (1, 1, "a power of two"), (16, 17, "--slices 32")]
+    {
         let error = check_slices(slices, ranks).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }

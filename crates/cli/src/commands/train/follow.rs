@@ -57,7 +57,9 @@ pub fn device_of(args: &Args, ranks: &Ranks, parts: &Parts) -> Result<AnyDevice,
     let device = args.compute.shared().device()?;
     let hint = "start it on machines of one kind, or set SUBDEQ_ISA to what all of them have";
     ranks.agree("what they compute with", device.kind().as_bytes(), hint).map_err(Failure::other)?;
-    for (what, images) in [("the training images", &parts.train), ("the validation images", &parts.validation)] {
+    for (what, images) in
+        [("the training images", &parts.train), ("the validation images", &parts.validation)]
+    {
         let hint = "give every machine the same files";
         ranks.agree(what, &bytes_of(images), hint).map_err(Failure::other)?;
     }

@@ -513,8 +513,7 @@ mod tests {
             norm.train(shape, &x);
             let (mut gx, mut gscale, mut goffset) =
                 (vec![0.0; x.len()], vec![0.0; channels], vec![0.0; channels]);
-            let statistics =
-                Statistics { scale: &scale, mean: &norm.arrays[2], inverse: &norm.arrays[3] };
+            let statistics = Statistics { scale: &scale, mean: &norm.arrays[2], inverse: &norm.arrays[3] };
             backward(
                 &Team::new(1).unwrap(),
                 Isa::detect(),

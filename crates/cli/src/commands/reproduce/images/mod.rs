@@ -232,7 +232,8 @@ fn told_open(ranks: &Ranks, open: &[bool]) -> Result<Vec<bool>, Failure> {
 
 /// The sentences of all ranks.
 fn everywhere(ranks: &Ranks, sentences: &[String]) -> Result<Vec<String>, Failure> {
-    let lines: String = sentences.iter().map(|sentence| format!("{}\n", sentence.replace('\n', " "))).collect();
+    let lines: String =
+        sentences.iter().map(|sentence| format!("{}\n", sentence.replace('\n', " "))).collect();
     let all = ranks.all_gather(lines.as_bytes()).map_err(Failure::other)?;
     Ok(String::from_utf8_lossy(&all).lines().map(str::to_owned).collect())
 }
