@@ -192,8 +192,9 @@ impl Ranks {
 /// Counts of pieces that follow each other, where each begins, and where the last ends, as MPI takes them.
 #[cfg(feature = "mpi")]
 fn layout(counts: &[usize]) -> Result<(Vec<i32>, Vec<i32>, usize)> {
-    let fits =
-        |count: usize| i32::try_from(count).map_err(|_| Error::Mpi(format!("{count} numbers are too many for one message")));
+    let fits = |count: usize| {
+        i32::try_from(count).map_err(|_| Error::Mpi(format!("{count} numbers are too many for one message")))
+    };
     let (mut starts, mut total) = (Vec::with_capacity(counts.len()), 0);
     for &count in counts {
         starts.push(fits(total)?);

@@ -463,6 +463,15 @@ fn batch_norms() {
 }
 
 #[test]
+fn batches_in_parts() {
+    let Some(gpu) = gpu("batches in parts") else { return };
+    for shape in crate::parts::SHAPES {
+        crate::parts::norms_agree(gpu, shape, 3e-5);
+    }
+    crate::parts::losses_agree(gpu);
+}
+
+#[test]
 fn activations_sums_losses_and_updates() {
     let Some(gpu) = gpu("activations, sums, losses, updates") else { return };
     let mut failures = Failures::default();

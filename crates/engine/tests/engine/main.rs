@@ -7,4 +7,5 @@ mod fixed_points;
 mod gradients;
 mod independence;
 mod ode;
+mod parts;
 mod refusals;
