@@ -238,6 +238,8 @@ fn is_symmetric<T: SimdReal>(cpu: &Cpu<T>, matrix: &Csr<T>, chunks: &[Range<usiz
 pub struct ThinnedEdges<T: SimdReal> {
     forward: Kept<T>,
     backward: Kept<T>,
+    /// The part that they were of; 0 for a whole graph.
+    part: u64,
 }
 
 /// Rows of kept entries. Those of one chunk follow each other; each chunk begins where it does in the whole matrix, so
@@ -313,6 +315,7 @@ impl<T: SimdReal> ThinnedEdges<T> {
                 "incidences of hyperedges cannot be dropped: set the edge dropout to 0".into(),
             ));
         }
+        self.part = part.map_or(0, |part| part.id);
         self.forward.refresh(cpu, (forward, part), dropout, false);
         self.backward.refresh(cpu, (backward, part), dropout, true);
         Ok(())
@@ -322,9 +325,12 @@ impl<T: SimdReal> ThinnedEdges<T> {
     #[must_use]
     pub fn edges<'a>(&'a self, whole: &'a Adjacency<T>) -> Edges<'a, T> {
         let Edges { forward, backward, part, .. } = whole.edges();
+        // Columns of another part are not those of this one: no chunk, and whoever uses the edges refuses them.
+        let same = self.part == part.map_or(0, |part| part.id);
+        let chunks = |chunks: &'a [Range<usize>]| if same { chunks } else { &[] };
         Edges {
-            forward: self.forward.entries(forward.chunks),
-            backward: self.backward.entries(backward.chunks),
+            forward: self.forward.entries(chunks(forward.chunks)),
+            backward: self.backward.entries(chunks(backward.chunks)),
             symmetric: false,
             hyperedges: None,
             part,

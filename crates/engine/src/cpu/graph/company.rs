@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::chunks::{divide, divide_by};
 use super::encoder::divide_features;
 use crate::network::Csr;
+use crate::{EngineError, Result};
 
 /// What a process of several that share a graph can say to the others. All of them must say the same things in the same order.
 ///
@@ -62,6 +63,21 @@ impl Division {
     #[must_use]
     pub fn by_lengths(rows: usize, before: impl Fn(usize) -> usize) -> Division {
         Division { blocks: divide_by(rows, before), slices: Vec::new() }
+    }
+
+    /// Refuses ranges that do not follow each other from row 0 on: kernels rely on it.
+    pub(crate) fn check(&self) -> Result<()> {
+        let follow = |ranges: &[Range<usize>]| {
+            let starts = std::iter::once(0).chain(ranges.iter().map(|range| range.end));
+            ranges.iter().zip(starts).all(|(range, start)| range.start == start && range.end > start)
+        };
+        let end = self.slices.last().map_or(self.nodes(), |slice| slice.end);
+        if !(follow(&self.blocks) && follow(&self.slices) && end == self.nodes()) {
+            return Err(EngineError::Invalid(
+                "a division of a graph whose blocks or slices of rows do not follow each other".into(),
+            ));
+        }
+        Ok(())
     }
 
     /// Rows in all.

@@ -155,6 +155,7 @@ impl<T: SimdReal> Features<T> {
 
     /// This process's rows of features that several share.
     pub fn part(company: Arc<dyn Company<T>>, division: &Division, matrix: Csr<T>) -> Result<Self> {
+        division.check()?;
         let rows = division.rows_of(company.rank(), company.size());
         if matrix.rows != rows.len() {
             return Err(EngineError::Invalid(format!(

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::company::{Company, Division, gather_alike};
 use super::propagate::Source;
@@ -17,6 +18,8 @@ use crate::{EngineError, Result};
 /// What a process knows of its own rows and of its neighbours.
 #[derive(Clone)]
 pub(crate) struct Part<T> {
+    /// Which part this is of all that were ever made here: its column numbers mean nothing to another.
+    pub id: u64,
     pub company: Arc<dyn Company<T>>,
     /// Its rows, among those of the whole graph.
     pub rows: Range<usize>,
@@ -43,6 +46,9 @@ impl<T> std::fmt::Debug for Part<T> {
         write!(f, "rows {:?} of {}", self.rows, self.nodes)
     }
 }
+
+/// Numbers of parts, from 1 on.
+static PARTS: AtomicU64 = AtomicU64::new(1);
 
 /// Room for what travels.
 #[derive(Default)]
@@ -111,6 +117,7 @@ impl<T: SimdReal> Part<T> {
     /// Renumbers the columns of a process's rows, which are given as those of the whole graph, and agrees with the others on what
     /// travels.
     pub fn new(company: Arc<dyn Company<T>>, division: &Division, matrix: &mut Csr<T>) -> Result<Self> {
+        division.check()?;
         let (rank, size) = (company.rank(), company.size());
         let rows = division.rows_of(rank, size);
         let blocks = &division.blocks[division.blocks_of(rank, size)];
@@ -163,9 +170,9 @@ impl<T: SimdReal> Part<T> {
             }
         }
         failed(&*company)?;
-        let own = span(rank);
+        let (id, own) = (PARTS.fetch_add(1, Ordering::Relaxed), span(rank));
         let blocks = (0..size).map(|rank| division.blocks_of(rank, size).len()).collect();
-        Ok(Part { company, rows, nodes, blocks, border, patch, own, wanted, give, take })
+        Ok(Part { id, company, rows, nodes, blocks, border, patch, own, wanted, give, take })
     }
 
     /// Rows that come from others in one exchange.

@@ -187,5 +187,11 @@ fn rows_of_another_part_are_refused() {
         let company: Arc<dyn Company<f32>> = Arc::new(thread);
         CpuGraph::part(&company, &division, matrix.clone(), features.clone()).unwrap_err().to_string()
     });
+    let mut overlapping = division.clone();
+    overlapping.blocks[1].start -= 1;
+    let company: Arc<dyn Company<f32>> = Arc::new(threads(1).remove(0));
+    let why =
+        CpuGraph::part(&company, &overlapping, matrix.clone(), features.clone()).unwrap_err().to_string();
+    assert!(why.contains("do not follow each other"), "{why}");
     assert!(refused[1].contains("rank 1 of 2 has 3000 rows of 3000 columns"), "{refused:?}");
 }
