@@ -51,6 +51,7 @@ pub mod monotone;
 pub mod network;
 mod newton;
 mod normalised;
+pub mod norm;
 pub mod operator;
 pub mod recheck;
 mod refute;

@@ -4,12 +4,16 @@ mod affine;
 mod answer;
 mod batch_norm;
 mod core_layer;
+mod held;
 mod injection;
+mod isometry;
+mod lipschitz;
 mod names;
 mod noise;
 mod optimise;
 mod passes;
 mod radius;
+mod readout;
 mod state;
 mod trained;
 
@@ -19,17 +23,21 @@ use rand::Rng;
 use serde::{Deserialize, Serialize};
 use subdeq_engine::network::{ConvShape, NormPoolShape};
 use subdeq_engine::{Backend, Operator, Summary};
-use subdeq_map::{Activation, Map, Padding};
+use subdeq_map::Padding;
 
 pub use answer::Answer;
+pub use lipschitz::Lipschitz;
 pub use noise::Noise;
 pub use passes::Batch;
 
 use affine::{Affine, AffineShape};
 use batch_norm::BatchNorm;
 use core_layer::CoreLayer;
+use held::Held;
 use injection::Injection;
+use lipschitz::takes_linear_injection;
 use passes::Buffers;
+use readout::Readout;
 
 use crate::map::ParametrisedMap;
 use crate::train::check_model;
@@ -87,6 +95,9 @@ pub struct ClassifierSpec {
     pub core: CoreSpec,
     /// How parameters are drawn.
     pub init: Init,
+    /// A bound of the gain that the network is kept under; it has no batch norm then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lipschitz: Option<Lipschitz>,
 }
 
 /// What happened to a batch.
@@ -137,7 +148,7 @@ impl From<Summary> for BatchReport {
 ///         architecture: ParametrisedMap::named("rational", Layout::Dense)?,
 ///         solver: None, stopping: Stopping::relative(1e-5), adjoint: None,
 ///     },
-///     init: Default::default(),
+///     init: Default::default(), lipschitz: None,
 /// };
 /// let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);
 /// let mut model = Classifier::new(Cpu::<f32>::new(1)?.into(), spec, &mut rng)?;
@@ -155,8 +166,10 @@ pub struct Classifier<D: Backend> {
     injections: Vec<Injection<D::Array>>,
     rectified: bool,
     core: CoreLayer<D>,
-    norm: BatchNorm<D::Array>,
+    readout: Readout<D::Array>,
     head: Affine<D::Array>,
+    /// Of a network with a bounded gain.
+    held: Option<Held<D::Array>>,
     buffers: Option<Buffers<D>>,
     /// What happened since it was last read.
     tally: D::Tally,
@@ -194,16 +207,26 @@ impl<D: Backend> Classifier<D> {
             CoreSpec::ExplicitTanh | CoreSpec::NeuralOde { .. } => (true, 1),
         };
         let core = CoreLayer::new(&device, &spec.core, operator, affine_shape, init, rng)?;
-        let injections = (0..count)
+        let injections: Vec<_> = (0..count)
             .map(|k| {
                 Injection::new(&*device, &format!("injection{k}"), affine_shape, injection_norm, init, rng)
             })
             .collect::<Result<_>>()?;
         let head_shape = AffineShape::Linear { inputs: norm_shape(&spec, 1).pooled_len(), outputs: classes };
         let head = Affine::new(&*device, "head", head_shape, Init::Release, rng)?;
-        let norm = BatchNorm::new(&*device, "norm", hidden)?;
+        let (readout, held) = match spec.lipschitz {
+            None => (Readout::Normed(BatchNorm::new(&*device, "norm", hidden)?), None),
+            Some(bound) => {
+                let window = norm_shape(&spec, 1).window;
+                let held = Held::new(&*device, bound, (injections[0].affine(), window, &head))?;
+                (Readout::reflected(lipschitz::reflected_margin(&spec)?), Some(held))
+            }
+        };
         let (buffers, tally) = (None, device.tally()?);
-        Ok(Self { device, spec, injections, rectified, core, norm, head, buffers, tally })
+        let mut model =
+            Self { device, spec, injections, rectified, core, readout, head, held, buffers, tally };
+        model.hold()?;
+        Ok(model)
     }
 
     /// Its shape.
@@ -238,16 +261,6 @@ impl<D: Backend> Classifier<D> {
     pub fn input_len(&self) -> usize {
         self.spec.height * self.spec.width * self.spec.channels
     }
-}
-
-/// The monotone maps with an unbounded inner activation take `U x + b` as it is; all others need `y >= 0`.
-fn takes_linear_injection(map: &Map) -> bool {
-    map.is_monotone()
-        && map.injection() == subdeq_map::Injection::Inner
-        && matches!(
-            map.activation(),
-            Activation::Relu | Activation::LeakyRelu { .. } | Activation::Softplus { .. }
-        )
 }
 
 fn norm_shape(spec: &ClassifierSpec, batch: usize) -> NormPoolShape {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use subdeq_engine::network::{Adam, Rows};
+use subdeq_engine::network::{Adam, NormPoolShape, Rows};
 use subdeq_engine::{Backend, Crop, Dropout, Order, Picks, Real, Summary};
 
 use super::batch_norm::Statistics;
@@ -74,7 +74,7 @@ impl<D: Backend> Classifier<D> {
         let [input, injection, features, classes] = sizes.map(|size| size * batch);
         let state = injection / parts;
         self.buffers = None; // its memory may be needed for the larger one
-        self.norm.reserve(device, features)?;
+        self.readout.reserve(device, NormPoolShape { batch, ..shape })?;
         self.injections.iter_mut().try_for_each(|injection| injection.reserve(device, batch))?;
         self.core.reserve(device, batch)?;
         self.buffers = Some(Buffers {
@@ -223,15 +223,16 @@ impl<D: Backend> Classifier<D> {
     /// # Errors
     /// A step number of 0.
     pub fn update(&mut self, adam: &Adam) -> Result<()> {
-        let Self { device, injections, head, norm, core, .. } = self;
+        let Self { device, injections, head, readout, core, .. } = self;
         let device = &**device;
         let injections = injections.iter_mut().flat_map(|injection| injection.parts_mut().0);
-        let others = head.trained_mut().into_iter().chain(norm.parts_mut().0);
+        let others = head.trained_mut().into_iter().chain(readout.parts_mut().0);
         let mut updates: Vec<_> = injections.chain(others).map(Trained::update).collect();
         updates.extend(core.updates());
         device.adam(adam, &mut updates)?;
         drop(updates);
-        core.updated(adam.step)
+        core.updated(adam.step)?;
+        self.hold()
     }
 
     /// Forward and backward pass of the images that are loaded.
@@ -242,11 +243,11 @@ impl<D: Backend> Classifier<D> {
 
     fn forward_and_back(&mut self, batch: usize, lesson: Lesson<'_, D>) -> Result<()> {
         self.core_forward(batch, Statistics::OfBatch, lesson.start)?;
-        let Self { device, buffers, core, norm, head, spec, tally, .. } = self;
+        let Self { device, buffers, core, readout, head, spec, tally, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
         let shape = norm_shape(spec, batch);
         let z = core.states()?;
-        norm.forward(device, shape, Statistics::OfBatch, z, &mut b.features)?;
+        readout.forward(device, shape, Statistics::OfBatch, (z, &b.y), &mut b.features)?;
         let drop_features = |features: &mut D::Array| match &lesson.head {
             Some((dropout, picks)) => {
                 device.drop_entries(shape.pooled_len(), picks.clone(), dropout, features)
@@ -259,8 +260,9 @@ impl<D: Backend> Classifier<D> {
         device.cross_entropy(batch, spec.classes, smoothing, &b.logits, &b.labels, &mut b.glogits, tally)?;
         head.backward(device, batch, &b.features, None, &mut b.glogits, Some(&mut b.gfeatures))?;
         drop_features(&mut b.gfeatures)?;
-        norm.backward(device, shape, z, &b.gfeatures, &mut b.gz)?;
+        readout.backward(device, shape, z, &b.gfeatures, &mut b.gz)?;
         core.backward(device, batch, &b.y, &mut b.gz, &mut b.gy, tally)?;
+        readout.add_to_injections(device, shape, &mut b.gy)?;
         self.injection_backward(batch)
     }
 
@@ -288,10 +290,10 @@ impl<D: Backend> Classifier<D> {
     /// From the images that are loaded to their logits, with the running statistics of batch norm.
     fn eval_forward(&mut self, batch: usize) -> Result<()> {
         self.core_forward(batch, Statistics::Running, CoreStart::Usual)?;
-        let Self { device, buffers, core, norm, head, spec, .. } = self;
+        let Self { device, buffers, core, readout, head, spec, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
         let shape = norm_shape(spec, batch);
-        norm.forward(device, shape, Statistics::Running, core.states()?, &mut b.features)?;
+        readout.forward(device, shape, Statistics::Running, (core.states()?, &b.y), &mut b.features)?;
         head.forward(device, batch, &b.features, false, &mut b.logits)
     }
 

@@ -86,24 +86,24 @@ impl<D: Backend> Classifier<D> {
         }
         let affines = self.core.affine().into_iter().chain([&self.head]);
         let injections = self.injections.iter().flat_map(|injection| injection.trained());
-        let others = affines.flat_map(|affine| affine.trained()).chain(self.norm.trained());
+        let others = affines.flat_map(|affine| affine.trained()).chain(self.readout.norm().into_iter().flat_map(|norm| norm.trained()));
         for trained in injections.chain(others) {
             all.extend(arrays(&trained.parameter.name, &trained.parameter, &trained.moments));
         }
-        let norms = self.injections.iter().filter_map(|injection| injection.norm()).chain([&self.norm]);
+        let norms = self.injections.iter().filter_map(|injection| injection.norm()).chain(self.readout.norm());
         all.extend(norms.flat_map(|norm| norm.statistics()).map(|(name, array)| (name, hidden, array)));
         all
     }
 
     pub(super) fn arrays_mut(&mut self) -> Vec<Named<&mut D::Array>> {
         let hidden = self.spec.hidden;
-        let Self { core, injections, head, norm, .. } = self;
+        let Self { core, injections, head, readout, .. } = self;
         let (mut all, mut learned, mut remembered) = (Vec::new(), Vec::new(), Vec::new());
         for (trained, statistics) in injections.iter_mut().map(|injection| injection.parts_mut()) {
             learned.extend(trained);
             remembered.extend(statistics);
         }
-        let (trained, statistics) = norm.parts_mut();
+        let (trained, statistics) = readout.parts_mut();
         learned.extend(trained.into_iter().chain(head.trained_mut()));
         remembered.extend(statistics);
         match core {

@@ -94,6 +94,7 @@ pub fn check_model(spec: &ClassifierSpec, batch: usize) -> Result<()> {
         )));
     }
     check_core(&spec.core)?;
+    spec.lipschitz.map_or(Ok(()), |bound| bound.check(spec))?;
     let what = format!(
         "a model of {hidden} units or channels for images of {height} x {width} x {channels}, {batch} of them at a time,"
     );
@@ -273,7 +274,8 @@ fn injections(spec: &ClassifierSpec) -> usize {
 /// The names of the batch norms.
 fn norms(spec: &ClassifierSpec) -> Vec<String> {
     let normed = if spec.injection_norm { injections(spec) } else { 0 };
-    (0..normed).map(|k| format!("injection{k}.norm")).chain(["norm".to_owned()]).collect()
+    let last = spec.lipschitz.is_none().then(|| "norm".to_owned());
+    (0..normed).map(|k| format!("injection{k}.norm")).chain(last).collect()
 }
 
 /// Arrays of a batch norm: one number per channel.
@@ -313,6 +315,7 @@ mod tests {
             classes: 6,
             core: CoreSpec::named(name, layout).unwrap(),
             init: Init::Release,
+            lipschitz: None,
         }
     }
 
