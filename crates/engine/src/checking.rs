@@ -305,6 +305,8 @@ impl<D: Layers> Layers for Checking<D> {
             &self, shape: NormPoolShape, x: &D::Array, scale: &D::Array, state: &NormState<D::Array>, gy: &D::Array,
             gx: &mut D::Array, gradients: Scaling<&mut D::Array>,
         ) -> Result<()>;
+        call: fn average_pool(&self, shape: NormPoolShape, x: &D::Array, y: &mut D::Array) -> Result<()>;
+        call: fn average_pool_backward(&self, shape: NormPoolShape, gy: &D::Array, gx: &mut D::Array) -> Result<()>;
         call: fn cross_entropy(
             &self, batch: usize, classes: usize, smoothing: f64, logits: &D::Array, labels: &D::Integers, gradient: &mut D::Array,
             tally: &mut D::Tally,

@@ -55,6 +55,7 @@ modules! {
     "convolutions",
     "convolution_gradients",
     "layers",
+    "pooling",
     "parametrise",
     "eigen",
     "maps",

@@ -459,6 +459,27 @@ impl Layers for Cuda {
         )
     }
 
+    fn average_pool(&self, shape: NormPoolShape, x: &Memory<f32>, y: &mut Memory<f32>) -> Result<()> {
+        shape.check()?;
+        let len = shape.batch * shape.pooled_len();
+        check_len("the input", x.len(), shape.batch * shape.image_len())?;
+        check_len("the output", y.len(), len)?;
+        launch!(self.gpu, "average_pool", Grid::entries(len), &NormPool::of(shape), x, y)
+    }
+
+    fn average_pool_backward(
+        &self,
+        shape: NormPoolShape,
+        gy: &Memory<f32>,
+        gx: &mut Memory<f32>,
+    ) -> Result<()> {
+        shape.check()?;
+        let len = shape.batch * shape.image_len();
+        check_len("the output gradient", gy.len(), shape.batch * shape.pooled_len())?;
+        check_len("the input gradient", gx.len(), len)?;
+        launch!(self.gpu, "average_pool_backward", Grid::entries(len), &NormPool::of(shape), gy, gx)
+    }
+
     fn cross_entropy(
         &self,
         batch: usize,

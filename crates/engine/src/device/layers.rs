@@ -99,6 +99,16 @@ pub trait Layers: Device {
         gradients: Scaling<&mut Self::Array>,
     ) -> Result<()>;
 
+    /// The pooling of such a shape alone, images staying height x width x channels.
+    fn average_pool(&self, shape: NormPoolShape, x: &Self::Array, y: &mut Self::Array) -> Result<()>;
+    /// Pulls `gy` back through [`Layers::average_pool`].
+    fn average_pool_backward(
+        &self,
+        shape: NormPoolShape,
+        gy: &Self::Array,
+        gx: &mut Self::Array,
+    ) -> Result<()>;
+
     /// The gradient of the mean cross-entropy of softmax(logits) over `batch` samples; loss and hits are counted. What should come
     /// out is the label with probability `1 - smoothing` and any class, the label among them, with the rest.
     #[allow(clippy::too_many_arguments)]

@@ -39,6 +39,13 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Samples that converged: all of those that had nothing to solve; of a network, which solves several times for each sample, the
+    /// share of its solves.
+    #[must_use]
+    pub fn converged_samples(&self) -> u64 {
+        if self.solves == 0 { self.samples } else { self.converged * self.samples / self.solves }
+    }
+
     /// Counts the solves of some samples.
     pub(crate) fn count(&mut self, pass: Pass, reports: &[SampleReport]) {
         let iterations: u64 = reports.iter().map(|report| u64::from(report.iterations)).sum();

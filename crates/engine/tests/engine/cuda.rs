@@ -425,7 +425,12 @@ fn norm_pool<D: Layers>(device: &D, shape: NormPoolShape) -> Vec<Vec<f64>> {
         (device.zeros(len).unwrap(), up(device, &numbers(7, c)), up(device, &numbers(8, c)));
     let gradients = Scaling { scale: &mut gscale, offset: &mut goffset };
     device.norm_pool_backward(shape, &x, &scale, &state, &gy, &mut gx, gradients).unwrap();
+    let (mut means, mut spread) = (device.zeros(pooled).unwrap(), up(device, &numbers(9, len)));
+    device.average_pool(shape, &x, &mut means).unwrap();
+    device.average_pool_backward(shape, &gy, &mut spread).unwrap();
     vec![
+        down(device, &means, pooled),
+        down(device, &spread, len),
         down(device, &y, pooled),
         down(device, &eval, pooled),
         down(device, &state.running_mean, c),
@@ -453,7 +458,17 @@ fn batch_norms() {
     ] {
         let shape = NormPoolShape { batch, height, width, channels, window };
         let (found, expected) = (norm_pool(gpu, shape), norm_pool(&exact(), shape));
-        let names = ["y", "eval", "running mean", "running variance", "gx", "gscale", "goffset"];
+        let names = [
+            "means",
+            "gradient of means",
+            "y",
+            "eval",
+            "running mean",
+            "running variance",
+            "gx",
+            "gscale",
+            "goffset",
+        ];
         for (what, (found, expected)) in names.iter().zip(found.iter().zip(&expected)) {
             failures.small(|| format!("{what} of {shape:?}"), relative_error(found, expected), 3e-5);
         }

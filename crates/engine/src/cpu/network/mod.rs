@@ -7,6 +7,7 @@ mod blocked;
 mod cross_entropy;
 mod eigen;
 mod linear;
+mod pooling;
 mod scratch;
 mod spectrum;
 #[cfg(test)]
@@ -290,6 +291,27 @@ macro_rules! layers {
                     normalised: part("the normalised values", &state.normalised, pooled)?,
                 };
                 batch_norm::backward(self.team(), self.isa(), shape, x, slices, gy, gx, (gscale, goffset));
+                Ok(())
+            }
+
+            fn average_pool(&self, shape: NormPoolShape, x: &Buffer<$t>, y: &mut Buffer<$t>) -> Result<()> {
+                shape.check()?;
+                let x = part("the input", x, shape.batch * shape.image_len())?;
+                let y = part_mut("the output", y, shape.batch * shape.pooled_len())?;
+                pooling::forward(self.team(), self.isa(), shape, x, y);
+                Ok(())
+            }
+
+            fn average_pool_backward(
+                &self,
+                shape: NormPoolShape,
+                gy: &Buffer<$t>,
+                gx: &mut Buffer<$t>,
+            ) -> Result<()> {
+                shape.check()?;
+                let gy = part("the output gradient", gy, shape.batch * shape.pooled_len())?;
+                let gx = part_mut("the input gradient", gx, shape.batch * shape.image_len())?;
+                pooling::backward(self.team(), self.isa(), shape, gy, gx);
                 Ok(())
             }
 

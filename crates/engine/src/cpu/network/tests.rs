@@ -97,6 +97,29 @@ fn convolution_gradients_equal_finite_differences() {
     }
 }
 
+/// Means of windows whose last row and column are incomplete, and the way back as the transpose.
+#[test]
+fn pooling_takes_means_and_goes_back_by_its_transpose() {
+    let cpu = Cpu::<f32>::new(2).unwrap();
+    let shape = NormPoolShape { batch: 2, height: 5, width: 7, channels: 3, window: 2 };
+    let (x, gy) = (single(2 * shape.image_len(), 1), single(2 * shape.pooled_len(), 2));
+    let mut y = Buffer::zeros(2 * shape.pooled_len());
+    cpu.average_pool(shape, &x, &mut y).unwrap();
+    // Sample 1, row 1, column 2 of the means, channel 0.
+    let at = |row: usize, column: usize| x[(35 + row * 7 + column) * 3];
+    let mean = (at(2, 4) + at(2, 5) + at(3, 4) + at(3, 5)) / 4.0;
+    assert!((y[(6 + 3 + 2) * 3] - mean).abs() < 1e-6);
+    let mut gx = single(2 * shape.image_len(), 3);
+    cpu.average_pool_backward(shape, &gy, &mut gx).unwrap();
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a * b)).sum::<f64>();
+    assert!((product(&y, &gy) - product(&x, &gx)).abs() < 1e-5);
+    assert_eq!(gx[6 * 3], 0.0, "no window covers column 6");
+    let wrong = NormPoolShape { window: 6, ..shape };
+    assert!(
+        cpu.average_pool(wrong, &x, &mut y).unwrap_err().to_string().contains("6x6 does not fit into 5x7")
+    );
+}
+
 #[test]
 fn wrong_arguments_are_named() {
     let cpu = Cpu::<f32>::new(1).unwrap();
