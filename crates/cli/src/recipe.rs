@@ -96,6 +96,7 @@ pub fn config(data: &Dataset, layout: Layout, seed: u64, wishes: &Wishes) -> Res
             classes: data.classes,
             core: core(name, layout)?,
             init: Init::Release,
+            lipschitz: None,
         },
     };
     config.check().map_err(Failure::usage)?;

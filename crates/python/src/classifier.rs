@@ -126,6 +126,7 @@ impl Options {
             classes,
             core,
             init: Init::default(),
+            lipschitz: None,
         };
         let data = DataConfig {
             name: "arrays".into(),

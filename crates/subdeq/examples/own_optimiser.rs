@@ -56,6 +56,7 @@ fn main() -> Result<()> {
         classes: 2,
         core: CoreSpec::named("monotone", Layout::Dense)?,
         init: Init::default(),
+        lipschitz: None,
     };
     let mut model = Classifier::new(Arc::new(Cpu::<f32>::new(0)?), spec.clone(), &mut rng)?;
     let mut optimiser = Nesterov::default();

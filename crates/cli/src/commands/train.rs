@@ -202,7 +202,7 @@ fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
     if args.pool.is_some() && layout != Layout::Conv {
         return Err(Failure::usage("--pool belongs to --arch conv"));
     }
-    let mut config = crate::recipe::config(&data, layout, args.seed.unwrap_or(0), &args.wishes())?;
+    let mut config = crate::recipe::config(&data, layout, args.seed.unwrap_or(0), &args.recipe.wishes(args.wishes()))?;
     args.recipe.apply(&mut config)?;
     args.solving.apply(&mut config.model.core)?;
     Ok((data, config))

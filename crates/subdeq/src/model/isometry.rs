@@ -77,9 +77,12 @@ impl<A: Send + Sync> Isometry<A> {
                 let mut host = vec![D::Elem::ZERO; 9 * shape.inputs * shape.outputs];
                 device.read(weight, 0, &mut host)?;
                 let kernel: Vec<f64> = host.iter().map(|w| w.to_f64()).collect();
-                let found = convolution_norm(shape.outputs, shape.inputs, shape.height, shape.width, &kernel)
-                    .map_err(|why| Error::invalid(format!("the injection has no norm: {why}")))?;
-                let factor = if found > 0.0 { norm / found } else { 1.0 };
+                let found =
+                    convolution_norm([shape.outputs, shape.inputs, 3], [shape.height, shape.width], &kernel);
+                if !found.is_finite() {
+                    return Err(Error::invalid("the weights of an injection are not finite: training has diverged"));
+                }
+                let factor = norm / found;
                 host.iter_mut().zip(kernel).for_each(|(w, kernel)| *w = D::Elem::from_f64(factor * kernel));
                 Ok(device.write(weight, 0, &host)?)
             }

@@ -257,6 +257,11 @@ impl<D: Backend> Classifier<D> {
         self.rectified
     }
 
+    /// `2 m`, if the last layer reads the reflected states `2 m z - y`.
+    pub(crate) fn reflection(&self) -> Option<f64> {
+        self.readout.reflection()
+    }
+
     /// Numbers in one image.
     pub fn input_len(&self) -> usize {
         self.spec.height * self.spec.width * self.spec.channels

@@ -105,6 +105,14 @@ impl<A: Send + Sync> Readout<A> {
         }
     }
 
+    /// `2 m`, if states are reflected.
+    pub fn reflection(&self) -> Option<f64> {
+        match self {
+            Self::Normed(_) => None,
+            Self::Reflected(Reflection { margin, .. }) => Some(2.0 * margin),
+        }
+    }
+
     /// The batch norm, if there is one.
     pub fn norm(&self) -> Option<&BatchNorm<A>> {
         match self {

@@ -13,6 +13,8 @@ use crate::{OdeActivation, Result};
 
 /// How images become the numbers of a dense layer, and pooled images those of the last.
 const FLATTENED: &str = "channel x row x column";
+/// The same of reflected states that are pooled.
+const PIXEL_BY_PIXEL: &str = "row x column x channel";
 
 /// The texts of a model's file, by their keys; those of lists and objects are JSON.
 ///
@@ -77,10 +79,15 @@ fn layers<D: Backend>(model: &mut Classifier<D>) -> Result<Vec<Value>> {
     }
     layers.extend((0..model.injection_count()).map(injection));
     layers.push(core(model)?);
-    layers.push(batch_norm("norm"));
+    let reflected = model.reflection();
+    match reflected {
+        None => layers.push(batch_norm("norm")),
+        Some(factor) => layers.push(json!({ "layer": "reflect", "equation": "factor z - y", "factor": factor })),
+    }
     if let Some(window) = pool {
         layers.push(json!({ "layer": "average-pool", "window": window }));
-        layers.push(json!({ "layer": "flatten", "order": FLATTENED }));
+        let order = if reflected.is_some() { PIXEL_BY_PIXEL } else { FLATTENED };
+        layers.push(json!({ "layer": "flatten", "order": order }));
     }
     layers.push(json!({ "layer": "linear", "weight": "head.weight", "bias": "head.bias" }));
     Ok(layers)

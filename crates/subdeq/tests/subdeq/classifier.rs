@@ -17,6 +17,7 @@ fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
         classes: 3,
         core,
         init: Init::Release,
+        lipschitz: None,
     }
 }
 

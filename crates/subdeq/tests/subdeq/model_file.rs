@@ -30,6 +30,7 @@ fn normed(name: &str, layout: Layout, injection_norm: bool) -> (Model, ModelNote
         classes: 2,
         core: CoreSpec::named(name, layout).unwrap(),
         init: Init::Release,
+        lipschitz: None,
     };
     let data = DataConfig {
         name: "none".into(),
