@@ -1,6 +1,7 @@
 //! The program `subdeq`.
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod chart;
 mod colour;
 mod commands;

@@ -4,6 +4,7 @@ use subdeq::model::{ClassifierSpec, CoreSpec};
 use subdeq::train::{Cosine, Recipe, TrainConfig};
 use subdeq::{Init, Layout};
 
+use crate::blocks::Blocks;
 use crate::dataset::Dataset;
 use crate::failure::Failure;
 use crate::names;
@@ -26,6 +27,8 @@ pub struct Wishes {
     pub model: Option<String>,
     /// Units or channels.
     pub hidden: Option<usize>,
+    /// Widths of a network's blocks.
+    pub blocks: Option<Blocks>,
     /// Side of the pooling window.
     pub pool: Option<usize>,
     /// Epochs.
@@ -77,7 +80,7 @@ pub fn config(data: &Dataset, layout: Layout, seed: u64, wishes: &Wishes) -> Res
     let usual = defaults(data, layout);
     let [channels, height, width] = data.shape;
     let name = wishes.model.as_deref().unwrap_or(DEFAULT_MODEL);
-    let config = TrainConfig {
+    let mut config = TrainConfig {
         epochs: wishes.epochs.unwrap_or(usual.epochs),
         batch: wishes.batch.unwrap_or(usual.batch),
         weight_decay: wishes.weight_decay.unwrap_or(1e-5),
@@ -96,9 +99,13 @@ pub fn config(data: &Dataset, layout: Layout, seed: u64, wishes: &Wishes) -> Res
             classes: data.classes,
             core: core(name, layout)?,
             init: Init::Release,
+            deeper: Vec::new(),
             lipschitz: None,
         },
     };
+    if let Some(blocks) = &wishes.blocks {
+        blocks.apply(&mut config.model, wishes.pool);
+    }
     config.check().map_err(Failure::usage)?;
     Ok(config)
 }

@@ -172,8 +172,14 @@ impl Certificate {
 /// The certificate that belongs to a model, if it has one.
 pub fn of_model(
     model: &mut subdeq::model::Classifier<subdeq::Cpu<f32>>,
-    inner: &Option<subdeq::Certificate>,
+    inner: Option<&subdeq::model::NetworkCertificate>,
 ) -> PyResult<Option<Certificate>> {
+    let inner = match inner {
+        Some(network) => Some(network.single().ok_or_else(|| {
+            refuse("a network of several blocks has a certificate for each of them: ask the program, `subdeq certify`")
+        })?),
+        None => None,
+    };
     match (inner, model.equilibrium()) {
         (Some(inner), Some(layer)) => {
             Ok(Some(Certificate::about(inner.clone(), layer.operator().map_err(raise)?)))

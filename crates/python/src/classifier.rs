@@ -126,6 +126,7 @@ impl Options {
             classes,
             core,
             init: Init::default(),
+            deeper: Vec::new(),
             lipschitz: None,
         };
         let data = DataConfig {
@@ -207,13 +208,9 @@ fn train(
     }
     let (error, epoch, state) = best.ok_or_else(|| refuse("a training of no epochs"))?;
     model.set_state(&state).map_err(raise)?;
-    let certificate = match model.equilibrium() {
-        Some(layer) => {
-            layer.set_step(None); // chosen for these parameters, as by whoever reads them from a file
-            Some(layer.certify(layer.scope()).map_err(raise)?)
-        }
-        None => None,
-    };
+    // Chosen for these parameters, as by whoever reads them from a file.
+    model.equilibria().for_each(|layer| layer.set_step(None));
+    let certificate = model.certify().map_err(raise)?;
     let note = ModelNote { config: config.clone(), selected: (epoch, error), certificate };
     Ok(Model { model, note })
 }
@@ -393,7 +390,7 @@ impl Classifier {
         py.detach(|| {
             let mut guard = self.open()?;
             let Model { model, note } = &mut *guard;
-            of_model(model, &note.certificate)
+            of_model(model, note.certificate.as_ref())
         })
     }
 
@@ -408,7 +405,7 @@ impl Classifier {
         stored.into_iter().map(|(name, shape, data)| Ok((name, shaped(py, data, &shape)?))).collect()
     }
 
-    /// The weights that its equation has, as they are named there; none for models without a fixed point.
+    /// The weights that its equation has, as they are named there; none for models without a fixed point, or with several equations.
     fn weights<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, Bound<'py, PyArrayDyn<f32>>)>> {
         let made = match self.open()?.model.equilibrium() {
             Some(layer) => effective_weights(layer).map_err(raise)?,
@@ -435,10 +432,7 @@ impl Classifier {
             let mut model = subdeq::model::Classifier::new(device::<f32>()?, config.model.clone(), &mut rng)
                 .map_err(raise)?;
             subdeq::train::restore(&mut model, &tensors).map_err(raise)?;
-            let certificate = match model.equilibrium() {
-                Some(layer) => Some(layer.certify(layer.scope()).map_err(raise)?),
-                None => None,
-            };
+            let certificate = model.certify().map_err(raise)?;
             let selected = (config.epochs, 100.0);
             Ok(Self::new(Model { model, note: ModelNote { config, selected, certificate } }))
         })

@@ -56,6 +56,7 @@ fn main() -> Result<()> {
         classes: 2,
         core: CoreSpec::named("monotone", Layout::Dense)?,
         init: Init::default(),
+        deeper: Vec::new(),
         lipschitz: None,
     };
     let mut model = Classifier::new(Arc::new(Cpu::<f32>::new(0)?), spec.clone(), &mut rng)?;
@@ -80,10 +81,7 @@ fn main() -> Result<()> {
     println!("{error:.2} % of the points are given the wrong class");
     assert!(error < 5.0, "this training is easier than that");
 
-    let certificate = match model.equilibrium() {
-        Some(layer) => Some(layer.certify(layer.scope())?),
-        None => None,
-    };
+    let certificate = model.certify()?;
     // What the file says about the training; the numbers went in as they are.
     let data = DataConfig {
         name: "rings".into(),

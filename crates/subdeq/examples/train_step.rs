@@ -38,6 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         classes,
         core,
         init: Init::Release,
+        deeper: Vec::new(),
         lipschitz: None,
     };
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);

@@ -190,6 +190,7 @@ fn config(name: &str, layout: Layout, warm_start: bool) -> TrainConfig {
             classes: 2,
             core: CoreSpec::named(name, layout).expect("a name"),
             init: Init::Release,
+            deeper: Vec::new(),
             lipschitz: None,
         },
     }

@@ -158,6 +158,7 @@ fn measure_on<D: Backend<Elem = f32>>(
         classes: case.classes,
         core: core(args, case)?,
         init: Init::Release,
+        deeper: Vec::new(),
         lipschitz: None,
     };
     check_model(&spec, batch).map_err(Failure::usage)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use subdeq::Backend;
+use subdeq::model::NetworkCertificate;
 use subdeq::subdeq_map::{Layout, Map, Operator, OperatorError};
 use subdeq::subdeq_theory::bounds::Contraction;
 use subdeq::subdeq_theory::by_form::weak_degree;
@@ -165,13 +166,20 @@ fn certify_run<D: Backend<Elem = f32>>(
     let waiting = Waiting::begin(Telling::usual(args.json), "looking for proofs");
     let (mut model, note) = trained::load(run, device)?;
     let name = note.config.model.core.name();
-    let layer = model.equilibrium().ok_or_else(|| {
+    let (mut layers, mut has_every_sample) = (Vec::new(), true);
+    for layer in model.equilibria() {
+        let scope = args.scope(&layer.map().equation());
+        // The model's own inputs are among those that its layer is meant for.
+        has_every_sample &= scope == layer.scope() || scope == Scope::AllInputs;
+        layers.push(layer.certify(scope).map_err(Failure::other)?);
+    }
+    let network = NetworkCertificate::of(layers).ok_or_else(|| {
         Failure::other(format!("`{name}` has no fixed point, so there is nothing to certify"))
     })?;
-    let scope = args.scope(&layer.map().equation());
-    // The model's own inputs are among those that its layer is meant for.
-    let has_every_sample = scope == layer.scope() || scope == Scope::AllInputs;
-    let all = layer.certify(scope).map_err(Failure::other)?;
+    let Some(all) = network.single().cloned() else {
+        drop(waiting);
+        return tell_network(args, &network);
+    };
     let Some(count) = args.samples else {
         drop(waiting);
         return Report::all_inputs(all).tell(args.json);
@@ -188,6 +196,32 @@ fn certify_run<D: Backend<Elem = f32>>(
         return Err(Failure::usage("--samples must be at least 1"));
     }
     Report { certificates, all_inputs: Some(all), about_samples: true, weights: None }.tell(args.json)
+}
+
+/// The verdict about a network of several layers.
+fn tell_network(args: &Args, network: &NetworkCertificate) -> Result<ExitCode, Failure> {
+    if args.samples.is_some() {
+        return Err(Failure::usage(
+            "--samples is for models of one block: what a deeper one reads of an image is known up to the error of those before it",
+        ));
+    }
+    if args.json {
+        let layer = |certificate: &Certificate| {
+            let mut object = summary(certificate);
+            object["map"] = certificate.map.to_string().into();
+            object
+        };
+        let layers: Vec<Value> = network.layers().iter().map(layer).collect();
+        println!(
+            "{}",
+            json!({
+                "verdict": network.verdict(), "words": network.to_string(), "layers": layers, "certificates": network.layers(),
+            })
+        );
+    } else {
+        anstream::println!("{}", colour::verdict(&network.to_string()));
+    }
+    Ok(exit_code(network.verdict()))
 }
 
 /// The verdict about a trained model on its graph: for every injection that its network can make, or else for this one.

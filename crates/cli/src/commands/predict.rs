@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use subdeq::model::{Answer, Classifier};
 use subdeq::train::{ModelNote, certified_radii};
-use subdeq::{Backend, Verdict};
+use subdeq::Backend;
 
 use crate::colour::{bad, doubtful, good};
 use crate::device::on_device;
@@ -148,15 +148,18 @@ fn proofs<D: Backend<Elem = f32>>(
     let Some(all) = &note.certificate else {
         return Ok(answers.iter().map(|_| Proof { verdict: None, radius: None }).collect());
     };
-    let proof = |verdict: &Verdict, radius| Proof { verdict: Some(verdict.name()), radius };
-    if all.verdict.is_proven() {
+    let proof = |verdict: &'static str, radius| Proof { verdict: Some(verdict), radius };
+    if all.is_proven() {
         let radii = certified_radii(model, note, x).map_err(Failure::other)?;
-        return Ok(radii.into_iter().map(|radius| proof(&all.verdict, radius)).collect());
+        return Ok(radii.into_iter().map(|radius| proof(all.verdict(), radius)).collect());
     }
     let y = model.injected(x).map_err(Failure::other)?;
-    let Some(layer) = model.equilibrium() else { return Ok(Vec::new()) };
+    let Some(layer) = model.equilibrium() else {
+        // Nothing is known about single images of a network that is not proved for all.
+        return Ok(answers.iter().map(|_| proof("unproven", None)).collect());
+    };
     let certificates = layer.certify_samples(&y, args.compute.count()).map_err(Failure::other)?;
-    Ok(certificates.iter().map(|certificate| proof(&certificate.verdict, None)).collect())
+    Ok(certificates.iter().map(|certificate| proof(certificate.verdict.name(), None)).collect())
 }
 
 /// The most probable classes with their probabilities, the first one first.

@@ -10,9 +10,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use subdeq::Layout;
 use subdeq::model::CoreSpec;
-use subdeq::train::{Evaluation, EvaluationOptions, RunFolder, RunOptions, TrainConfig, train_run};
+use subdeq::train::{
+    Evaluation, EvaluationOptions, RunFolder, RunOptions, TrainConfig, parameter_count, train_run,
+};
 
 use super::eval;
+use crate::blocks::{self, Blocks};
 use crate::dataset::{self, Dataset, Division};
 use crate::device::on_device;
 use crate::failure::Failure;
@@ -78,7 +81,13 @@ pub struct Args {
     /// Units (dense) or channels (conv) of the equilibrium [default: the published program's].
     #[arg(long, visible_alias = "width", value_name = "N")]
     channels: Option<usize>,
-    /// Side of the window of the average pooling (conv).
+    /// A network of blocks of these widths, such as 64,128,128, each an equilibrium behind its injection with batch norm. From the
+    /// second on, a convolution's injection has stride 2 while the sides of the images are even and at least 4. What a config.toml
+    /// can say about each block is in docs/config.md.
+    #[arg(long, value_name = "LIST", value_parser = Blocks::parse, conflicts_with = "channels")]
+    blocks: Option<Blocks>,
+    /// Side of the window of the average pooling in front of the last layer (conv) [default: 8; 6 for MNIST, 4 for digits; with
+    /// --blocks, the whole image].
     #[arg(long, value_name = "N")]
     pool: Option<usize>,
     /// How the images are divided and standardised: as in the published program, as the paper says, or with all official training
@@ -204,7 +213,7 @@ fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
     }
     let mut config = crate::recipe::config(&data, layout, args.seed.unwrap_or(0), &args.recipe.wishes(args.wishes()))?;
     args.recipe.apply(&mut config)?;
-    args.solving.apply(&mut config.model.core)?;
+    blocks::cores_mut(&mut config.model).try_for_each(|core| args.solving.apply(core))?;
     Ok((data, config))
 }
 
@@ -235,16 +244,28 @@ fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainCon
     model.classes = data.classes;
     let before = if model.pool.is_some() { Layout::Conv } else { Layout::Dense };
     let layout = args.arch.map_or(before, Arch::layout);
+    if args.blocks.is_none() {
+        blocks::keep_layout(model, layout)?;
+    }
     if args.model.is_some() || layout != before {
         let name = args.model.clone().unwrap_or_else(|| model.core.name().to_owned());
-        model.core = crate::recipe::core(&name, layout)?;
+        let core = crate::recipe::core(&name, layout)?;
+        blocks::cores_mut(model).for_each(|of_block| of_block.clone_from(&core));
     }
-    args.solving.apply(&mut model.core)?;
+    blocks::cores_mut(model).try_for_each(|core| args.solving.apply(core))?;
     if args.pool.is_some() && layout != Layout::Conv {
         return Err(Failure::usage("--pool belongs to --arch conv"));
     }
-    let pool = args.pool.or(model.pool).unwrap_or_else(|| crate::recipe::usual_pool(&data));
+    let pool = model.pool.unwrap_or_else(|| crate::recipe::usual_pool(&data));
     model.pool = (layout == Layout::Conv).then_some(pool);
+    if let Some(blocks) = &args.blocks {
+        blocks.apply(model, args.pool);
+    } else if let Some(window) = args.pool {
+        blocks::set_last_window(model, window);
+    }
+    if args.channels.is_some() && !model.deeper.is_empty() {
+        return Err(Failure::usage("--channels is for models of one block: say all widths with --blocks"));
+    }
     model.hidden = args.channels.unwrap_or(model.hidden);
     config.epochs = args.epochs.unwrap_or(config.epochs);
     config.batch = args.batch.unwrap_or(config.batch);
@@ -283,10 +304,10 @@ impl Args {
     fn agree_with(&self, stored: &TrainConfig, path: &Path) -> Result<(), Failure> {
         let TrainConfig { data, model, .. } = stored;
         // What the options would make of the run's model.
-        let mut core = model.core.clone();
-        self.solving.apply(&mut core)?;
-        if core != model.core {
-            let differences = differences(&json!(model.core), &json!(core));
+        let mut asked = model.clone();
+        blocks::cores_mut(&mut asked).try_for_each(|core| self.solving.apply(core))?;
+        if asked != *model {
+            let differences = differences(&json!(model), &json!(asked));
             return Err(Failure::usage(format!(
                 "{} was begun otherwise ({differences}): leave --solver, --tol and --max-iterations out to continue it, or \
                  choose another --out",
@@ -302,7 +323,8 @@ impl Args {
             ("--arch", self.arch.map(|arch| arch.name().to_owned()), layout.to_owned()),
             ("--model", self.model.clone(), model.core.name().to_owned()),
             ("--channels", shown(self.channels), model.hidden.to_string()),
-            ("--pool", shown(self.pool), model.pool.map_or("nothing".to_owned(), |pool| pool.to_string())),
+            ("--blocks", shown(self.blocks.as_ref()), Blocks::of(model).to_string()),
+            ("--pool", shown(self.pool), shown(blocks::last_window(model)).unwrap_or("nothing".to_owned())),
             ("--batch", shown(self.batch), stored.batch.to_string()),
             ("--lr", shown(self.lr), stored.rate.start.to_string()),
             ("--weight-decay", shown(self.weight_decay), stored.weight_decay.to_string()),
@@ -328,6 +350,7 @@ impl Args {
         Wishes {
             model: self.model.clone(),
             hidden: self.channels,
+            blocks: self.blocks.clone(),
             pool: self.pool,
             epochs: self.epochs,
             batch: self.batch,
@@ -459,17 +482,23 @@ fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path, device: &str) 
         data.parts.test.len(),
         data.classes,
     );
-    let size = match model.pool {
-        None => format!("dense, {} units", model.hidden),
-        Some(pool) => format!("convolutional, {} channels, pooled {pool}x{pool}", model.hidden),
+    let widths = if model.deeper.is_empty() {
+        model.hidden.to_string()
+    } else {
+        format!("{} blocks of {}", 1 + model.deeper.len(), Blocks::of(model))
     };
+    let size = match blocks::last_window(model) {
+        None => format!("dense, {widths} units"),
+        Some(pool) => format!("convolutional, {widths} channels, pooled {pool}x{pool}"),
+    };
+    let parameters = parameter_count(model).map_or(String::new(), |count| format!("; {count} parameters"));
     let solver = match &model.core {
         CoreSpec::Equilibrium { solver: Some(solver), .. } => {
             json!(solver)["name"].as_str().map_or(String::new(), |name| format!(", solved by {name}"))
         }
         _ => String::new(),
     };
-    eprintln!("{}: {size}{solver}; seed {}; {}", model.core.name(), config.seed, folder.display());
+    eprintln!("{}: {size}{parameters}{solver}; seed {}; {}", model.core.name(), config.seed, folder.display());
     if let Some(words) = recipe::in_words(config) {
         eprintln!("with {words}");
     }
@@ -505,6 +534,7 @@ fn summary(one: &Finished, page: &Path) -> Value {
         "report": page.display().to_string(),
         "data": one.config.data.name,
         "model": one.config.model.core.name(),
+        "parameters": parameter_count(&one.config.model).ok(),
         "seed": one.config.seed,
         "error": error,
         "samples": samples,

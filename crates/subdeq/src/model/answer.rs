@@ -4,18 +4,18 @@ use subdeq_engine::{Backend, Outcome, Picks, Real};
 
 use super::batch_norm::Statistics;
 use super::core_layer::CoreLayer;
-use super::{Classifier, norm_shape};
+use super::Classifier;
+use super::passes::no_block;
 use crate::Result;
-use crate::memory::made;
 
 /// The answer to one image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// One number per class.
     pub logits: Vec<f64>,
-    /// Applications of the map; steps of a neural ODE; 0 for an explicit layer.
+    /// Applications of the map, of all blocks together; steps of a neural ODE; 0 for an explicit layer.
     pub iterations: u32,
-    /// Whether the solve ended within its tolerance.
+    /// Whether every solve ended within its tolerance.
     pub converged: bool,
 }
 
@@ -68,14 +68,21 @@ impl<D: Backend> Classifier<D> {
 
     fn with_reports(&self, logits: &[D::Elem]) -> Result<Vec<Answer>> {
         let classes = self.spec.classes;
-        let ended: Vec<(u32, bool)> = match &self.core {
-            CoreLayer::Equilibrium { layer, .. } => {
-                let ended = |r: crate::SampleReport| (r.iterations, r.outcome == Outcome::Converged);
-                layer.reports()?.into_iter().map(ended).collect()
+        let mut ended = vec![(0, true); logits.len() / classes];
+        for block in &self.blocks {
+            let of_block: Vec<(u32, bool)> = match &block.core {
+                CoreLayer::Equilibrium { layer, .. } => {
+                    let ended = |r: crate::SampleReport| (r.iterations, r.outcome == Outcome::Converged);
+                    layer.reports()?.into_iter().map(ended).collect()
+                }
+                CoreLayer::Explicit { .. } => continue,
+                CoreLayer::Ode { layer, .. } => layer.reports()?.iter().map(|r| (r.accepted, true)).collect(),
+            };
+            for ((all, well), (iterations, converged)) in ended.iter_mut().zip(of_block) {
+                *all += iterations;
+                *well &= converged;
             }
-            CoreLayer::Explicit { .. } => vec![(0, true); logits.len() / classes],
-            CoreLayer::Ode { layer, .. } => layer.reports()?.iter().map(|r| (r.accepted, true)).collect(),
-        };
+        }
         let answer = |(row, (iterations, converged)): (&[D::Elem], _)| Answer {
             logits: row.iter().map(|x| x.to_f64()).collect(),
             iterations,
@@ -84,16 +91,16 @@ impl<D: Backend> Classifier<D> {
         Ok(logits.chunks_exact(classes).zip(ended).map(answer).collect())
     }
 
-    /// The injections `y` of images, what the core's equation sees of them: rows of the core's injection length.
+    /// The injections `y` of images, what the equation of the first block sees of them: rows of its injection length.
     ///
     /// # Errors
     /// Images that do not fit.
     pub fn injected(&mut self, x: &[D::Elem]) -> Result<Vec<D::Elem>> {
         let batch = self.load(x, None)?;
         self.inject(batch, Statistics::Running)?;
-        let len = norm_shape(&self.spec, 1).image_len() * self.injections.len();
-        let mut y = vec![Default::default(); batch * len];
-        self.device.read(&made(&mut self.buffers)?.y, 0, &mut y)?;
+        let first = self.blocks.first().ok_or_else(no_block)?;
+        let mut y = vec![Default::default(); batch * first.injection_len()];
+        self.device.read(first.injected()?, 0, &mut y)?;
         Ok(y)
     }
 }

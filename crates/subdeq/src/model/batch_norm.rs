@@ -69,6 +69,11 @@ impl<A: Send + Sync> BatchNorm<A> {
         Ok(device.norm_pool_backward(shape, x, &scale.value, &self.state, gy, gx, gradients)?)
     }
 
+    /// Numbers in each of its arrays.
+    pub fn channels(&self) -> usize {
+        self.scale.parameter.len
+    }
+
     pub fn trained(&self) -> [&Trained<A>; 2] {
         [&self.scale, &self.offset]
     }

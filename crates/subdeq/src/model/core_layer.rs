@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rand::Rng;
-use subdeq_engine::network::{ConvShape, Update};
+use subdeq_engine::network::Update;
 use subdeq_engine::{Backend, Operator, Picks};
 
 use super::affine::{Affine, AffineShape};
@@ -34,13 +34,14 @@ pub(super) enum CoreStart<'a, D: Backend> {
 }
 
 impl<D: Backend> CoreLayer<D> {
-    /// `injection` is the shape of the affine map before it.
+    /// `square` is the shape of an affine map from states to states, which an explicit layer has; its name begins with `prefix`.
     pub fn new(
         device: &Arc<D>,
         core: &CoreSpec,
         operator: Operator,
-        injection: AffineShape,
+        square: AffineShape,
         init: Init,
+        prefix: &str,
         rng: &mut impl Rng,
     ) -> Result<Self> {
         Ok(match core {
@@ -61,13 +62,8 @@ impl<D: Backend> CoreLayer<D> {
                 Self::Equilibrium { layer, moments }
             }
             CoreSpec::ExplicitTanh => {
-                let shape = match injection {
-                    AffineShape::Linear { outputs, .. } => AffineShape::Linear { inputs: outputs, outputs },
-                    AffineShape::Conv(shape) => {
-                        AffineShape::Conv(ConvShape { inputs: shape.outputs, ..shape })
-                    }
-                };
-                Self::Explicit { affine: Affine::new(&**device, "core", shape, init, rng)?, z: None }
+                let affine = Affine::new(&**device, &format!("{prefix}core"), square, init, rng)?;
+                Self::Explicit { affine, z: None }
             }
             CoreSpec::NeuralOde { activation, tolerance } => {
                 let layer = NeuralOde::new(device.clone(), operator, *activation, *tolerance, init, rng)?;

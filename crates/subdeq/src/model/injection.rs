@@ -1,4 +1,4 @@
-//! What a core's equation sees of an image: `U x + b`, normalised or not.
+//! What a core's equation sees of an image: `U x + b`, thinned out or not, normalised or not.
 //!
 //! A normalised injection is, with the running statistics, another affine map of the image, so that whatever is proved about the
 //! equation for all injections is proved for it. Batch norm takes away what `b` adds: `b` begins at 0 and stays there, and the norm's
@@ -10,14 +10,27 @@ use subdeq_engine::network::NormPoolShape;
 
 use super::affine::{Affine, AffineShape};
 use super::batch_norm::{BatchNorm, Statistics};
+use super::thinning::Thinning;
 use super::trained::Trained;
 use crate::memory::made;
 use crate::{Init, Result};
 
+/// What an injection is made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct InjectionShape {
+    pub affine: AffineShape,
+    /// Of a convolution: every so many-th pixel of every so many-th row is kept.
+    pub stride: usize,
+    pub normalised: bool,
+}
+
 /// One injection of a core, with its parameters.
 pub(super) struct Injection<A> {
     affine: Affine<A>,
+    thinning: Option<Thinning<A>>,
     norm: Option<Normalised<A>>,
+    /// Numbers per sample that come out.
+    output_len: usize,
 }
 
 /// The norm of an injection.
@@ -31,26 +44,33 @@ impl<A: Send + Sync> Injection<A> {
     pub fn new<D: Backend<Array = A>>(
         device: &D,
         name: &str,
-        shape: AffineShape,
-        normalised: bool,
+        shape: InjectionShape,
         init: Init,
         rng: &mut impl Rng,
     ) -> Result<Self> {
-        let mut affine = Affine::new(device, name, shape, init, rng)?;
-        let norm = if normalised {
+        let mut affine = Affine::new(device, name, shape.affine, init, rng)?;
+        let norm = if shape.normalised {
             affine.clear_bias(device)?;
-            let norm = BatchNorm::new(device, &format!("{name}.norm"), shape.outputs())?;
+            let norm = BatchNorm::new(device, &format!("{name}.norm"), shape.affine.outputs())?;
             Some(Normalised { norm, affine: None })
         } else {
             None
         };
-        Ok(Self { affine, norm })
+        let thinning = match shape.affine {
+            AffineShape::Linear { .. } => None,
+            AffineShape::Conv(conv) => Thinning::new(conv, shape.stride),
+        };
+        let area = if thinning.is_some() { shape.stride * shape.stride } else { 1 };
+        Ok(Self { affine, thinning, norm, output_len: shape.affine.output_len() / area })
     }
 
     /// Makes room for batches of this many samples.
     pub fn reserve<D: Backend<Array = A>>(&mut self, device: &D, batch: usize) -> Result<()> {
+        if let Some(thinning) = &mut self.thinning {
+            thinning.reserve(device, batch)?;
+        }
         if let Some(Normalised { norm, affine }) = &mut self.norm {
-            let len = batch * self.affine.output_len();
+            let len = batch * self.output_len;
             norm.reserve(device, len)?;
             *affine = Some(device.zeros(len)?);
         }
@@ -67,44 +87,64 @@ impl<A: Send + Sync> Injection<A> {
         rectified: bool,
         y: &mut A,
     ) -> Result<()> {
-        let shape = self.norm_shape(batch);
-        let Some(Normalised { norm, affine }) = &mut self.norm else {
-            return self.affine.forward(device, batch, x, rectified, y);
+        let (shape, len) = (self.norm_shape(batch), batch * self.output_len);
+        let Self { affine, thinning, norm, .. } = self;
+        let mut linear = |rectified: bool, y: &mut A| match &mut *thinning {
+            None => affine.forward(device, batch, x, rectified, y),
+            Some(thinning) => {
+                affine.forward(device, batch, x, rectified, thinning.whole()?)?;
+                thinning.forward(device, batch, y)
+            }
         };
+        let Some(Normalised { norm, affine }) = norm else { return linear(rectified, y) };
         let affine = made(affine)?;
-        self.affine.forward(device, batch, x, false, affine)?;
+        linear(false, affine)?;
         norm.forward(device, shape, statistics, affine, y)?;
-        if rectified { Ok(device.relu(batch * self.affine.output_len(), y)?) } else { Ok(()) }
+        if rectified { Ok(device.relu(len, y)?) } else { Ok(()) }
     }
 
-    /// From `gy` to the gradients of the parameters. `rectified` is the output, where it is the positive part; `gy` and `room` (as
-    /// long) may be changed on the way.
+    /// From `gy` to the gradients of the parameters and to `gx`. `rectified` is the output, where it is the positive part; `gy` and
+    /// `room` (as long) may be changed on the way.
     pub fn backward<D: Backend<Array = A>>(
         &mut self,
         device: &D,
         batch: usize,
-        x: &A,
+        (x, gx): (&A, Option<&mut A>),
         rectified: Option<&A>,
         gy: &mut A,
         room: &mut A,
     ) -> Result<()> {
-        let shape = self.norm_shape(batch);
-        let Some(Normalised { norm, affine }) = &mut self.norm else {
-            return self.affine.backward(device, batch, x, rectified, gy, None);
-        };
-        if let Some(y) = rectified {
-            device.relu_backward(batch * self.affine.output_len(), y, gy)?;
+        let (shape, len) = (self.norm_shape(batch), batch * self.output_len);
+        let Self { affine, thinning, norm, .. } = self;
+        if let (None, None) = (&thinning, &norm) {
+            return affine.backward(device, batch, x, rectified, gy, gx);
         }
-        norm.backward(device, shape, made(affine)?, gy, room)?;
-        self.affine.backward(device, batch, x, None, room, None)?;
-        // Nothing depends on the bias; what rounding leaves of its gradient, Adam would blow up.
-        self.affine.clear_bias_gradient(device)
+        if let Some(y) = rectified {
+            device.relu_backward(len, y, gy)?;
+        }
+        let normalised = norm.is_some();
+        let g = match norm {
+            None => gy,
+            Some(Normalised { norm, affine }) => {
+                norm.backward(device, shape, made(affine)?, gy, room)?;
+                room
+            }
+        };
+        match thinning {
+            None => affine.backward(device, batch, x, None, g, gx)?,
+            Some(thinning) => {
+                thinning.backward(device, batch, g)?;
+                affine.backward(device, batch, x, None, thinning.whole()?, gx)?;
+            }
+        }
+        // Nothing depends on the bias under a norm; what rounding leaves of its gradient, Adam would blow up.
+        if normalised { affine.clear_bias_gradient(device) } else { Ok(()) }
     }
 
     /// Every pixel is a vector of its own.
     fn norm_shape(&self, batch: usize) -> NormPoolShape {
         let channels = self.affine.outputs();
-        NormPoolShape::vectors(batch * self.affine.output_len() / channels, channels)
+        NormPoolShape::vectors(batch * self.output_len / channels, channels)
     }
 
     pub fn affine(&self) -> &Affine<A> {

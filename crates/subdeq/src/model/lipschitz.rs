@@ -6,14 +6,14 @@
 //! active it does not move at all), and the reflection need not: with `m = 1` and `W = 0` it is `|y|`, with a skew `W` and all units active
 //! an orthogonal matrix. Nothing of the input's distances has to be lost, and distances are what certified radii are made of.
 //!
-//! Such a network is `head(pool(2 m z - y))`, `y = U x + b`, without batch norm. `U` is kept an isometry after every update (a
+//! Such a network is `head(pool(2 m z - y))`, `y = U x + b`, or several such blocks before the head, without batch norm. `U` is kept an isometry after every update (a
 //! convolution: its norm is kept at 1), the rows of the head orthogonal and of one length, so that the product of all gains is what was
 //! asked for.
 
 use serde::{Deserialize, Serialize};
 use subdeq_map::{Activation, Injection, Map};
 
-use super::{ClassifierSpec, CoreSpec};
+use super::{BlockShape, ClassifierSpec, CoreSpec};
 use crate::{Error, Layout, Parametrisation, Result};
 
 /// By how much less than what is asked for the weights are kept at, for rounding.
@@ -30,10 +30,12 @@ pub struct Lipschitz {
 }
 
 impl Lipschitz {
-    /// What the injection's norm is kept at.
-    pub(super) const INJECTION: f64 = 1.0 - SLACK;
+    /// What an injection's norm is kept at, behind average pooling over windows of this side, whose norm is one over it.
+    pub(super) fn injection(window: usize) -> f64 {
+        window as f64 * (1.0 - SLACK)
+    }
 
-    /// What the head's norm is kept at, behind average pooling over windows of this side, whose norm is one over it.
+    /// What the head's norm is kept at, behind the same.
     pub(super) fn head(&self, window: usize) -> f64 {
         self.gain / self.per_pixel * window as f64 * (1.0 - SLACK)
     }
@@ -45,19 +47,22 @@ impl Lipschitz {
                 return Err(Error::invalid(format!("the {what} of a network must be a number above 0, not {x}")));
             }
         }
-        if spec.injection_norm {
-            return Err(Error::invalid(
-                "a network with a bounded gain has no batch norm, whose scale has none: leave the norm on the injection out",
-            ));
+        for (shape, block) in spec.blocks() {
+            if block.injection_norm {
+                return Err(Error::invalid(
+                    "a network with a bounded gain has no batch norm, whose scale has none: leave the norm on the injection out",
+                ));
+            }
+            reflected_margin(shape, &block.core)?;
         }
-        reflected_margin(spec).map(|_| ())
+        Ok(())
     }
 }
 
 /// The margin `m` of a core that can be reflected.
-pub(super) fn reflected_margin(spec: &ClassifierSpec) -> Result<f64> {
-    let layout = if spec.pool.is_some() { Layout::Conv } else { Layout::Dense };
-    let margin = match &spec.core {
+pub(super) fn reflected_margin(shape: BlockShape, core: &CoreSpec) -> Result<f64> {
+    let layout = if shape.pool.is_some() { Layout::Conv } else { Layout::Dense };
+    let margin = match core {
         CoreSpec::Equilibrium { architecture, .. } if takes_linear_injection(&architecture.equation(layout)) => {
             match architecture.parametrisation() {
                 Parametrisation::MonotoneTied { margin }
@@ -71,7 +76,7 @@ pub(super) fn reflected_margin(spec: &ClassifierSpec) -> Result<f64> {
     margin.ok_or_else(|| {
         Error::invalid(format!(
             "the gain of `{}` is not bounded by construction: take monotone-tied, monotone-product, monotone or mondeq-relu",
-            spec.core.name()
+            core.name()
         ))
     })
 }

@@ -1,8 +1,11 @@
-//! A classifier around an equilibrium: injection, equilibrium (or an explicit layer or a neural ODE), batch norm, pooling, softmax.
+//! A classifier of one or several blocks, each an equilibrium (or an explicit layer or a neural ODE) behind its injection; then batch
+//! norm, pooling, softmax.
 
 mod affine;
 mod answer;
 mod batch_norm;
+mod block;
+mod certificate;
 mod core_layer;
 mod held;
 mod injection;
@@ -13,35 +16,34 @@ mod noise;
 mod optimise;
 mod passes;
 mod radius;
-mod readout;
+mod reflection;
 mod state;
+mod thinning;
 mod trained;
 
 use std::sync::Arc;
 
 use rand::Rng;
 use serde::{Deserialize, Serialize};
-use subdeq_engine::network::{ConvShape, NormPoolShape};
-use subdeq_engine::{Backend, Operator, Summary};
-use subdeq_map::Padding;
+use subdeq_engine::{Backend, Summary};
 
 pub use answer::Answer;
+pub(crate) use block::{BlockShape, block_prefix};
+pub use certificate::NetworkCertificate;
 pub use lipschitz::Lipschitz;
 pub use noise::Noise;
 pub use passes::Batch;
 
 use affine::{Affine, AffineShape};
 use batch_norm::BatchNorm;
+use block::Block;
 use core_layer::CoreLayer;
 use held::Held;
-use injection::Injection;
-use lipschitz::takes_linear_injection;
 use passes::Buffers;
-use readout::Readout;
 
 use crate::map::ParametrisedMap;
 use crate::train::check_model;
-use crate::{Adjoint, Equilibrium, Init, OdeActivation, Result, Solver, Stopping, theory};
+use crate::{Adjoint, Equilibrium, Init, OdeActivation, Result, Solver, Stopping};
 
 /// Updates after which a splitting's step is chosen anew.
 const STEP_PERIOD: u64 = 200;
@@ -73,7 +75,35 @@ pub enum CoreSpec {
     },
 }
 
-/// The shape of a classifier.
+/// A block behind the first one of a network: an injection that reads the states of the block before, pooled, and its core.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BlockSpec {
+    /// Units (dense) or channels (convolution) of its state.
+    pub hidden: usize,
+    /// Of its injection's convolution: 2 halves height and width.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub stride: usize,
+    /// Side of the pooling window behind a convolutional block, in front of the next one or the head; `None` for a dense one.
+    pub pool: Option<usize>,
+    /// Batch norm on the injection, before its ReLU if it has one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub injection_norm: bool,
+    /// What is between injection and pooling.
+    pub core: CoreSpec,
+}
+
+fn one() -> usize {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_one(stride: &usize) -> bool {
+    *stride == 1
+}
+
+/// The shape of a classifier: of its images, of its first block, and of those behind it, if it is a network of several.
+///
+/// Between two blocks the states are pooled; batch norm, pooling and the head follow the last one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassifierSpec {
     /// Image height.
@@ -84,7 +114,7 @@ pub struct ClassifierSpec {
     pub channels: usize,
     /// Units (dense) or channels (convolution) of the hidden state.
     pub hidden: usize,
-    /// Side of the pooling window of a convolutional classifier; `None` for a dense one.
+    /// Side of the pooling window behind the block of a convolutional classifier; `None` for a dense one.
     pub pool: Option<usize>,
     /// Batch norm on the injection, before its ReLU if it has one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -95,9 +125,35 @@ pub struct ClassifierSpec {
     pub core: CoreSpec,
     /// How parameters are drawn.
     pub init: Init,
+    /// The blocks behind the first one.
+    #[serde(default, rename = "block", skip_serializing_if = "Vec::is_empty")]
+    pub deeper: Vec<BlockSpec>,
     /// A bound of the gain that the network is kept under; it has no batch norm then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lipschitz: Option<Lipschitz>,
+}
+
+impl ClassifierSpec {
+    /// All blocks in their order, with what goes into them and comes out.
+    pub(crate) fn blocks(&self) -> Vec<(BlockShape, BlockSpec)> {
+        let Self { height, width, channels, hidden, pool, injection_norm, ref core, .. } = *self;
+        let first = BlockSpec { hidden, stride: 1, pool, injection_norm, core: core.clone() };
+        let mut input = (height, width, channels);
+        let mut blocks = Vec::new();
+        for spec in std::iter::once(first).chain(self.deeper.iter().cloned()) {
+            let (height, width, channels) = input;
+            let BlockSpec { hidden, stride, pool, .. } = spec;
+            let shape = BlockShape { height, width, channels, stride, hidden, pool };
+            let (rows, columns) = shape.sides();
+            input = match pool {
+                None => (1, 1, hidden),
+                // Windows of nothing are refused before anything is made.
+                Some(window) => (rows / window.max(1), columns / window.max(1), hidden),
+            };
+            blocks.push((shape, spec));
+        }
+        blocks
+    }
 }
 
 /// What happened to a batch.
@@ -111,7 +167,7 @@ pub struct BatchReport {
     pub samples: usize,
     /// Samples whose solve converged.
     pub converged: usize,
-    /// Applications of the map per sample, on average; steps of a neural ODE.
+    /// Applications of the map per solve, on average; steps of a neural ODE.
     pub forward_iterations: f64,
     /// The same for the adjoint; 0 without a backward pass.
     pub backward_iterations: f64,
@@ -120,12 +176,11 @@ pub struct BatchReport {
 impl From<Summary> for BatchReport {
     fn from(summary: Summary) -> Self {
         let mean = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
-        let explicit = summary.solves == 0;
         Self {
             loss: mean(summary.loss, summary.samples),
             correct: summary.correct as usize,
             samples: summary.samples as usize,
-            converged: if explicit { summary.samples } else { summary.converged } as usize,
+            converged: summary.converged_samples() as usize,
             forward_iterations: mean(summary.forward_iterations as f64, summary.solves),
             backward_iterations: mean(summary.backward_iterations as f64, summary.adjoint_solves),
         }
@@ -148,7 +203,7 @@ impl From<Summary> for BatchReport {
 ///         architecture: ParametrisedMap::named("rational", Layout::Dense)?,
 ///         solver: None, stopping: Stopping::relative(1e-5), adjoint: None,
 ///     },
-///     init: Default::default(), lipschitz: None,
+///     init: Default::default(), deeper: Vec::new(), lipschitz: None,
 /// };
 /// let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);
 /// let mut model = Classifier::new(Cpu::<f32>::new(1)?.into(), spec, &mut rng)?;
@@ -162,11 +217,10 @@ impl From<Summary> for BatchReport {
 pub struct Classifier<D: Backend> {
     device: Arc<D>,
     spec: ClassifierSpec,
-    /// As many as the core's equation takes (the power ratio takes two).
-    injections: Vec<Injection<D::Array>>,
-    rectified: bool,
-    core: CoreLayer<D>,
-    readout: Readout<D::Array>,
+    /// At least one.
+    blocks: Vec<Block<D>>,
+    /// Behind the last block; none in a network with a bounded gain.
+    norm: Option<BatchNorm<D::Array>>,
     head: Affine<D::Array>,
     /// Of a network with a bounded gain.
     held: Option<Held<D::Array>>,
@@ -182,49 +236,19 @@ impl<D: Backend> Classifier<D> {
     /// Sizes or values that contradict each other or do not fit into the device.
     pub fn new(device: Arc<D>, spec: ClassifierSpec, rng: &mut impl Rng) -> Result<Self> {
         check_model(&spec, 1)?;
-        let ClassifierSpec { height, width, channels, hidden, pool, injection_norm, classes, init, .. } =
-            spec;
-        let affine_shape = match pool {
-            None => AffineShape::Linear { inputs: height * width * channels, outputs: hidden },
-            Some(_) => AffineShape::Conv(ConvShape {
-                batch: 1,
-                height,
-                width,
-                inputs: channels,
-                outputs: hidden,
-                padding: Padding::Zero,
-            }),
-        };
-        let operator = match pool {
-            None => Operator::Dense { n: hidden },
-            Some(_) => Operator::Conv { channels: hidden, height, width, padding: Padding::Zero, kernel: 3 },
-        };
-        let (rectified, count) = match &spec.core {
-            CoreSpec::Equilibrium { architecture, .. } => {
-                let equation = architecture.equation(theory::layout(&operator));
-                (!takes_linear_injection(&equation), equation.form().injection_count())
-            }
-            CoreSpec::ExplicitTanh | CoreSpec::NeuralOde { .. } => (true, 1),
-        };
-        let core = CoreLayer::new(&device, &spec.core, operator, affine_shape, init, rng)?;
-        let injections: Vec<_> = (0..count)
-            .map(|k| {
-                Injection::new(&*device, &format!("injection{k}"), affine_shape, injection_norm, init, rng)
-            })
-            .collect::<Result<_>>()?;
-        let head_shape = AffineShape::Linear { inputs: norm_shape(&spec, 1).pooled_len(), outputs: classes };
+        let mut blocks = Vec::new();
+        for (index, (shape, block)) in spec.blocks().iter().enumerate() {
+            blocks.push(Block::new(&device, index, *shape, block, spec.lipschitz.is_some(), spec.init, rng)?);
+        }
+        let last = blocks.last().ok_or_else(passes::no_block)?.shape;
+        let head_shape = AffineShape::Linear { inputs: last.pooled_len(), outputs: spec.classes };
         let head = Affine::new(&*device, "head", head_shape, Init::Release, rng)?;
-        let (readout, held) = match spec.lipschitz {
-            None => (Readout::Normed(BatchNorm::new(&*device, "norm", hidden)?), None),
-            Some(bound) => {
-                let window = norm_shape(&spec, 1).window;
-                let held = Held::new(&*device, bound, (injections[0].affine(), window, &head))?;
-                (Readout::reflected(lipschitz::reflected_margin(&spec)?), Some(held))
-            }
+        let (norm, held) = match spec.lipschitz {
+            None => (Some(BatchNorm::new(&*device, "norm", last.hidden)?), None),
+            Some(bound) => (None, Some(Held::new(&*device, bound, &blocks, &head)?)),
         };
         let (buffers, tally) = (None, device.tally()?);
-        let mut model =
-            Self { device, spec, injections, rectified, core, readout, head, held, buffers, tally };
+        let mut model = Self { device, spec, blocks, norm, head, held, buffers, tally };
         model.hold()?;
         Ok(model)
     }
@@ -239,40 +263,50 @@ impl<D: Backend> Classifier<D> {
         &self.device
     }
 
-    /// The equilibrium layer, if it has one.
+    /// The equilibrium layers, one after the other; none in an explicit model or a neural ODE.
+    pub fn equilibria(&mut self) -> impl Iterator<Item = &mut Equilibrium<D>> {
+        self.blocks.iter_mut().filter_map(|block| match &mut block.core {
+            CoreLayer::Equilibrium { layer, .. } => Some(layer),
+            CoreLayer::Explicit { .. } | CoreLayer::Ode { .. } => None,
+        })
+    }
+
+    /// The equilibrium layer of a classifier that has one block, if that is one.
     pub fn equilibrium(&mut self) -> Option<&mut Equilibrium<D>> {
-        match &mut self.core {
+        let single = self.blocks.len() == 1;
+        self.equilibria().next().filter(|_| single)
+    }
+
+    /// Blocks, whatever their cores are.
+    pub(crate) fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// How many injections the core of a block has, and whether it gets their positive parts.
+    pub(crate) fn injections(&self, block: usize) -> (usize, bool) {
+        (self.blocks[block].injections.len(), self.blocks[block].rectified)
+    }
+
+    /// The equilibrium of a block, if it is one.
+    pub(crate) fn equilibrium_of(&mut self, block: usize) -> Option<&mut Equilibrium<D>> {
+        match &mut self.blocks[block].core {
             CoreLayer::Equilibrium { layer, .. } => Some(layer),
             CoreLayer::Explicit { .. } | CoreLayer::Ode { .. } => None,
         }
     }
 
-    /// How many injections the core has.
-    pub(crate) fn injection_count(&self) -> usize {
-        self.injections.len()
+    /// The last block, whose states are classified.
+    fn last(&self) -> Result<&Block<D>> {
+        self.blocks.last().ok_or_else(passes::no_block)
     }
 
-    /// Whether the core gets the positive part of its injections.
-    pub(crate) fn rectifies_injection(&self) -> bool {
-        self.rectified
-    }
-
-    /// `2 m`, if the last layer reads the reflected states `2 m z - y`.
-    pub(crate) fn reflection(&self) -> Option<f64> {
-        self.readout.reflection()
+    /// `2 m` of a block, if what comes out of it are the reflected states `2 m z - y`.
+    pub(crate) fn reflection(&self, block: usize) -> Option<f64> {
+        self.blocks[block].reflection.as_ref().map(reflection::Reflection::factor)
     }
 
     /// Numbers in one image.
     pub fn input_len(&self) -> usize {
         self.spec.height * self.spec.width * self.spec.channels
-    }
-}
-
-fn norm_shape(spec: &ClassifierSpec, batch: usize) -> NormPoolShape {
-    match spec.pool {
-        None => NormPoolShape::vectors(batch, spec.hidden),
-        Some(window) => {
-            NormPoolShape { batch, height: spec.height, width: spec.width, channels: spec.hidden, window }
-        }
     }
 }

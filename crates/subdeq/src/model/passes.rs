@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-use subdeq_engine::network::{Adam, NormPoolShape, Rows};
+use subdeq_engine::network::Adam;
 use subdeq_engine::{Backend, Crop, Dropout, Order, Picks, Real, Summary};
 
 use super::batch_norm::Statistics;
+use super::block::Block;
 use super::core_layer::{CoreLayer, CoreStart};
 use super::trained::Trained;
-use super::{BatchReport, Classifier, Noise, norm_shape};
+use super::{BatchReport, Classifier, Noise};
 use crate::memory::made;
 use crate::{Error, Result};
 
@@ -18,7 +19,7 @@ pub struct Batch<'a, D: Backend> {
     pub images: &'a D::Images,
     /// Which of its images.
     pub picks: Picks<'a, D::Integers>,
-    /// Where each image's solve starts, one state per image of the data set; the results are put back there.
+    /// Where each image's solve (the first block's) starts, one state per image of the data set; the results are put back there.
     pub states: Option<&'a mut D::Array>,
     /// What is done to them.
     pub noise: Noise,
@@ -42,11 +43,9 @@ pub(super) struct Buffers<D: Backend> {
     capacity: usize,
     x: D::Array,
     labels: D::Integers,
-    /// One injection, where the core has several.
-    part: D::Array,
-    pub y: D::Array,
-    gy: D::Array,
-    gz: D::Array,
+    /// The pooled states of every block but the last, and their gradients.
+    pooled: Vec<D::Array>,
+    gpooled: Vec<D::Array>,
     features: D::Array,
     gfeatures: D::Array,
     logits: D::Array,
@@ -65,30 +64,35 @@ impl<D: Backend> Classifier<D> {
         if self.buffers.as_ref().is_some_and(|buffers| buffers.capacity >= batch) {
             return Ok(());
         }
-        let (shape, device) = (norm_shape(&self.spec, 1), &*self.device);
-        let parts = self.injections.len();
-        let sizes = [self.input_len(), shape.image_len() * parts, shape.pooled_len(), self.spec.classes];
+        let device = &*self.device;
+        let features = self.last()?.shape.pooled_len();
+        // A strided injection makes the whole image first.
+        let largest = |block: &Block<D>| block.injection_len() * block.shape.stride * block.shape.stride;
+        let widest = self.blocks.iter().map(largest).max().unwrap_or(0);
+        let sizes = [self.input_len(), widest, features, self.spec.classes];
         if sizes.iter().any(|&size| size.checked_mul(batch).is_none_or(|len| len > isize::MAX as usize / 8)) {
             return Err(Error::invalid(format!("a batch of {batch} images is larger than any memory")));
         }
-        let [input, injection, features, classes] = sizes.map(|size| size * batch);
-        let state = injection / parts;
         self.buffers = None; // its memory may be needed for the larger one
-        self.readout.reserve(device, NormPoolShape { batch, ..shape })?;
-        self.injections.iter_mut().try_for_each(|injection| injection.reserve(device, batch))?;
-        self.core.reserve(device, batch)?;
+        if let Some(norm) = &mut self.norm {
+            norm.reserve(device, batch * features)?;
+        }
+        self.blocks.iter_mut().try_for_each(|block| block.reserve(device, batch))?;
+        let between = || {
+            let inner = &self.blocks[..self.blocks.len() - 1];
+            let pooled = inner.iter().map(|block| device.zeros(batch * block.shape.pooled_len()));
+            pooled.collect::<std::result::Result<Vec<_>, _>>()
+        };
         self.buffers = Some(Buffers {
             capacity: batch,
-            x: device.zeros(input)?,
+            x: device.zeros(batch * self.input_len())?,
             labels: device.integers(&vec![0; batch])?,
-            part: device.zeros(if parts > 1 { state } else { 0 })?,
-            y: device.zeros(injection)?,
-            gy: device.zeros(injection)?,
-            gz: device.zeros(state)?,
-            features: device.zeros(features)?,
-            gfeatures: device.zeros(features)?,
-            logits: device.zeros(classes)?,
-            glogits: device.zeros(classes)?,
+            pooled: between()?,
+            gpooled: between()?,
+            features: device.zeros(batch * features)?,
+            gfeatures: device.zeros(batch * features)?,
+            logits: device.zeros(batch * self.spec.classes)?,
+            glogits: device.zeros(batch * self.spec.classes)?,
         });
         Ok(())
     }
@@ -167,15 +171,16 @@ impl<D: Backend> Classifier<D> {
     /// An integration that did not reach its end.
     pub fn finish_evaluation(&mut self) -> Result<Summary> {
         let summary = self.device.finish(&mut self.tally)?;
-        if summary.unfinished > 0
-            && let CoreLayer::Ode { layer, .. } = &self.core
-        {
-            return Err(layer.failure(summary.unfinished)?);
-        }
-        if summary.adjoint_not_finite > 0
-            && let CoreLayer::Equilibrium { layer, .. } = &self.core
-        {
-            return Err(layer.adjoint_failure(summary.adjoint_not_finite)?);
+        for block in &self.blocks {
+            match &block.core {
+                CoreLayer::Ode { layer, .. } if summary.unfinished > 0 => {
+                    return Err(layer.failure(summary.unfinished)?);
+                }
+                CoreLayer::Equilibrium { layer, .. } if summary.adjoint_not_finite > 0 => {
+                    return Err(layer.adjoint_failure(summary.adjoint_not_finite)?);
+                }
+                _ => {}
+            }
         }
         Ok(summary)
     }
@@ -223,15 +228,17 @@ impl<D: Backend> Classifier<D> {
     /// # Errors
     /// A step number of 0.
     pub fn update(&mut self, adam: &Adam) -> Result<()> {
-        let Self { device, injections, head, readout, core, .. } = self;
-        let device = &**device;
-        let injections = injections.iter_mut().flat_map(|injection| injection.parts_mut().0);
-        let others = head.trained_mut().into_iter().chain(readout.parts_mut().0);
-        let mut updates: Vec<_> = injections.chain(others).map(Trained::update).collect();
-        updates.extend(core.updates());
+        let Self { device, blocks, head, norm, .. } = self;
+        let mut updates = Vec::new();
+        for block in blocks.iter_mut() {
+            let injections = block.injections.iter_mut().flat_map(|injection| injection.parts_mut().0);
+            updates.extend(injections.map(Trained::update));
+            updates.extend(block.core.updates());
+        }
+        updates.extend(head.trained_mut().into_iter().chain(norm.iter_mut().flat_map(|norm| norm.parts_mut().0)).map(Trained::update));
         device.adam(adam, &mut updates)?;
         drop(updates);
-        core.updated(adam.step)?;
+        blocks.iter_mut().try_for_each(|block| block.core.updated(adam.step))?;
         self.hold()
     }
 
@@ -242,12 +249,16 @@ impl<D: Backend> Classifier<D> {
     }
 
     fn forward_and_back(&mut self, batch: usize, lesson: Lesson<'_, D>) -> Result<()> {
-        self.core_forward(batch, Statistics::OfBatch, lesson.start)?;
-        let Self { device, buffers, core, readout, head, spec, tally, .. } = self;
+        self.blocks_forward(batch, Statistics::OfBatch, lesson.start)?;
+        let Self { device, buffers, blocks, norm, head, spec, tally, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
-        let shape = norm_shape(spec, batch);
-        let z = core.states()?;
-        readout.forward(device, shape, Statistics::OfBatch, (z, &b.y), &mut b.features)?;
+        let last = blocks.last_mut().ok_or_else(no_block)?;
+        let shape = last.shape.pooling(batch);
+        let (z, gz) = last.output_and_gradient()?;
+        match norm {
+            Some(norm) => norm.forward(device, shape, Statistics::OfBatch, z, &mut b.features)?,
+            None => device.average_pool(shape, z, &mut b.features)?,
+        }
         let drop_features = |features: &mut D::Array| match &lesson.head {
             Some((dropout, picks)) => {
                 device.drop_entries(shape.pooled_len(), picks.clone(), dropout, features)
@@ -260,40 +271,37 @@ impl<D: Backend> Classifier<D> {
         device.cross_entropy(batch, spec.classes, smoothing, &b.logits, &b.labels, &mut b.glogits, tally)?;
         head.backward(device, batch, &b.features, None, &mut b.glogits, Some(&mut b.gfeatures))?;
         drop_features(&mut b.gfeatures)?;
-        readout.backward(device, shape, z, &b.gfeatures, &mut b.gz)?;
-        core.backward(device, batch, &b.y, &mut b.gz, &mut b.gy, tally)?;
-        readout.add_to_injections(device, shape, &mut b.gy)?;
-        self.injection_backward(batch)
+        match norm {
+            Some(norm) => norm.backward(device, shape, z, &b.gfeatures, gz)?,
+            None => device.average_pool_backward(shape, &b.gfeatures, gz)?,
+        }
+        self.blocks_backward(batch)
     }
 
-    fn injection_backward(&mut self, batch: usize) -> Result<()> {
-        let Self { device, buffers, injections, rectified, spec, .. } = self;
+    /// From the gradient of the last block's states to the gradients of all blocks' parameters.
+    fn blocks_backward(&mut self, batch: usize) -> Result<()> {
+        let Self { device, buffers, blocks, tally, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
-        let state = norm_shape(spec, 1).image_len();
-        let parts = injections.len();
-        if let [injection] = &mut injections[..] {
-            let rectified = rectified.then_some(&b.y);
-            return injection.backward(device, batch, &b.x, rectified, &mut b.gy, &mut b.gz);
+        for index in (1..blocks.len()).rev() {
+            let (before, from) = (index - 1, &mut b.gpooled[index - 1]);
+            blocks[index].backward(device, batch, (&b.pooled[before], Some(from)), tally)?;
+            let shape = blocks[before].shape.pooling(batch);
+            device.average_pool_backward(shape, from, blocks[before].output_and_gradient()?.1)?;
         }
-        if *rectified {
-            device.relu_backward(batch * state * parts, &b.y, &mut b.gy)?;
-        }
-        for (k, injection) in injections.iter_mut().enumerate() {
-            let from = Rows { array: &b.gy, stride: parts * state, offset: k * state };
-            let to = Rows { array: &mut b.part, stride: state, offset: 0 };
-            device.copy_rows(batch, state, from, to)?;
-            injection.backward(device, batch, &b.x, None, &mut b.part, &mut b.gz)?;
-        }
-        Ok(())
+        blocks.first_mut().ok_or_else(no_block)?.backward(device, batch, (&b.x, None), tally)
     }
 
     /// From the images that are loaded to their logits, with the running statistics of batch norm.
     fn eval_forward(&mut self, batch: usize) -> Result<()> {
-        self.core_forward(batch, Statistics::Running, CoreStart::Usual)?;
-        let Self { device, buffers, core, readout, head, spec, .. } = self;
+        self.blocks_forward(batch, Statistics::Running, CoreStart::Usual)?;
+        let Self { device, buffers, blocks, norm, head, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
-        let shape = norm_shape(spec, batch);
-        readout.forward(device, shape, Statistics::Running, (core.states()?, &b.y), &mut b.features)?;
+        let last = blocks.last().ok_or_else(no_block)?;
+        let (shape, z) = (last.shape.pooling(batch), last.output()?);
+        match norm {
+            Some(norm) => norm.forward(device, shape, Statistics::Running, z, &mut b.features)?,
+            None => device.average_pool(shape, z, &mut b.features)?,
+        }
         head.forward(device, batch, &b.features, false, &mut b.logits)
     }
 
@@ -364,31 +372,34 @@ impl<D: Backend> Classifier<D> {
         if self.spec.pool.is_some() { Order::ChannelsLast } else { Order::ChannelsFirst }
     }
 
-    /// From the images to the injections.
+    /// From the images to the injections of the first block.
     pub(super) fn inject(&mut self, batch: usize, statistics: Statistics) -> Result<()> {
-        let Self { device, buffers, injections, rectified, spec, .. } = self;
+        let Self { device, buffers, blocks, .. } = self;
+        blocks.first_mut().ok_or_else(no_block)?.inject(device, batch, statistics, &made(buffers)?.x)
+    }
+
+    /// One block after the other; the first one's solve starts where it is told to.
+    fn blocks_forward(
+        &mut self,
+        batch: usize,
+        statistics: Statistics,
+        start: CoreStart<'_, D>,
+    ) -> Result<()> {
+        let Self { device, buffers, blocks, tally, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
-        let state = norm_shape(spec, 1).image_len();
-        let parts = injections.len();
-        if let [injection] = &mut injections[..] {
-            return injection.forward(device, batch, statistics, &b.x, *rectified, &mut b.y);
-        }
-        for (k, injection) in injections.iter_mut().enumerate() {
-            injection.forward(device, batch, statistics, &b.x, false, &mut b.part)?;
-            let from = Rows { array: &b.part, stride: state, offset: 0 };
-            let to = Rows { array: &mut b.y, stride: parts * state, offset: k * state };
-            device.copy_rows(batch, state, from, to)?;
-        }
-        if *rectified {
-            device.relu(batch * state * parts, &mut b.y)?;
+        let mut start = Some(start);
+        for (index, block) in blocks.iter_mut().enumerate() {
+            let x = if index == 0 { &b.x } else { &b.pooled[index - 1] };
+            block.inject(device, batch, statistics, x)?;
+            block.solve(device, batch, start.take().unwrap_or(CoreStart::Usual), tally)?;
+            if let Some(pooled) = b.pooled.get_mut(index) {
+                device.average_pool(block.shape.pooling(batch), block.output()?, pooled)?;
+            }
         }
         Ok(())
     }
+}
 
-    /// Injection and core.
-    fn core_forward(&mut self, batch: usize, statistics: Statistics, start: CoreStart<'_, D>) -> Result<()> {
-        self.inject(batch, statistics)?;
-        let Self { device, buffers, core, tally, .. } = self;
-        core.forward(device, batch, &made(buffers)?.y, start, tally)
-    }
+pub(super) fn no_block() -> Error {
+    Error::invalid("a classifier without a block")
 }

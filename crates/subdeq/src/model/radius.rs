@@ -11,7 +11,7 @@ use subdeq_theory::certificate::{Certificate, Evidence, Metric, Verdict};
 use subdeq_theory::interval::Interval;
 use subdeq_theory::robustness::{Margin, input_radius};
 
-use super::{Classifier, norm_shape};
+use super::Classifier;
 use crate::error_bound::extremes;
 use crate::{Error, Result};
 
@@ -143,8 +143,8 @@ impl<D: Backend> Classifier<D> {
         let (weight, bias) = (array("head.weight")?, array("head.bias")?);
         let (factor, shift): (Vec<_>, Vec<_>) = Self::folded_norm(&state, "norm")?.into_iter().unzip();
         let point = Interval::point;
-        let channels = self.spec.hidden;
-        let shape = norm_shape(&self.spec, 1);
+        let last = self.last()?.shape;
+        let (channels, shape) = (last.hidden, last.pooling(1));
         let (rows, columns) = (shape.height / shape.window, shape.width / shape.window);
         let (features, area) = (shape.pooled_len(), point((shape.window * shape.window) as f64));
         let class = |k: usize| {
@@ -226,9 +226,10 @@ impl<D: Backend> Classifier<D> {
             }
             sum
         };
+        let rectifies = self.injections(0).1;
         let rectified = |u: Interval| Interval::new(u.lo.max(0.0), u.hi.max(0.0));
         (0..y.len())
-            .map(|i| if self.rectified { rectified(exact(i)) } else { exact(i) })
+            .map(|i| if rectifies { rectified(exact(i)) } else { exact(i) })
             .zip(y)
             .map(|(exact, &y)| (exact - point(y)).magnitude())
             .collect()

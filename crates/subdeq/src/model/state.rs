@@ -3,6 +3,7 @@
 use subdeq_engine::Backend;
 
 use super::Classifier;
+use super::block::Block;
 use super::core_layer::CoreLayer;
 use super::trained::Moments;
 use crate::{Error, Parameter, Result};
@@ -79,47 +80,56 @@ impl<D: Backend> Classifier<D> {
     }
 
     pub(super) fn arrays(&self) -> Vec<Named<&D::Array>> {
-        let hidden = self.spec.hidden;
+        let blocks = || self.blocks.iter();
         let mut all = Vec::new();
-        for (parameter, moments) in self.core.own() {
-            all.extend(arrays(&format!("core.{}", parameter.name), parameter, moments));
+        for block in blocks() {
+            for (parameter, moments) in block.core.own() {
+                all.extend(arrays(&format!("{}core.{}", block.prefix, parameter.name), parameter, moments));
+            }
         }
-        let affines = self.core.affine().into_iter().chain([&self.head]);
-        let injections = self.injections.iter().flat_map(|injection| injection.trained());
-        let others = affines.flat_map(|affine| affine.trained()).chain(self.readout.norm().into_iter().flat_map(|norm| norm.trained()));
+        let affines = blocks().filter_map(|block| block.core.affine()).chain([&self.head]);
+        let injections = blocks().flat_map(|block| &block.injections).flat_map(|injection| injection.trained());
+        let others = affines.flat_map(|affine| affine.trained()).chain(self.norm.iter().flat_map(|norm| norm.trained()));
         for trained in injections.chain(others) {
             all.extend(arrays(&trained.parameter.name, &trained.parameter, &trained.moments));
         }
-        let norms = self.injections.iter().filter_map(|injection| injection.norm()).chain(self.readout.norm());
-        all.extend(norms.flat_map(|norm| norm.statistics()).map(|(name, array)| (name, hidden, array)));
+        let norms = blocks().flat_map(|block| &block.injections).filter_map(|injection| injection.norm());
+        for norm in norms.chain(&self.norm) {
+            all.extend(norm.statistics().map(|(name, array)| (name, norm.channels(), array)));
+        }
         all
     }
 
     pub(super) fn arrays_mut(&mut self) -> Vec<Named<&mut D::Array>> {
-        let hidden = self.spec.hidden;
-        let Self { core, injections, head, readout, .. } = self;
+        let Self { blocks, head, norm, .. } = self;
         let (mut all, mut learned, mut remembered) = (Vec::new(), Vec::new(), Vec::new());
-        for (trained, statistics) in injections.iter_mut().map(|injection| injection.parts_mut()) {
-            learned.extend(trained);
-            remembered.extend(statistics);
-        }
-        let (trained, statistics) = readout.parts_mut();
-        learned.extend(trained.into_iter().chain(head.trained_mut()));
-        remembered.extend(statistics);
-        match core {
-            CoreLayer::Explicit { affine, .. } => learned.extend(affine.trained_mut()),
-            other => {
-                for (parameter, moments) in other.own_mut() {
-                    let name = format!("core.{}", parameter.name);
-                    all.extend(arrays_mut(&name, parameter, moments));
+        for Block { shape, prefix, injections, core, .. } in blocks {
+            for (trained, statistics) in injections.iter_mut().map(|injection| injection.parts_mut()) {
+                learned.extend(trained);
+                remembered.extend(statistics.into_iter().map(|(name, array)| (name, shape.hidden, array)));
+            }
+            match core {
+                CoreLayer::Explicit { affine, .. } => learned.extend(affine.trained_mut()),
+                other => {
+                    for (parameter, moments) in other.own_mut() {
+                        let name = format!("{prefix}core.{}", parameter.name);
+                        all.extend(arrays_mut(&name, parameter, moments));
+                    }
                 }
             }
+        }
+        learned.extend(head.trained_mut());
+        if let Some(norm) = norm {
+            let channels = norm.channels();
+            let (trained, statistics) = norm.parts_mut();
+            learned.extend(trained);
+            remembered.extend(statistics.map(|(name, array)| (name, channels, array)));
         }
         for trained in learned {
             let name = trained.parameter.name.clone();
             all.extend(arrays_mut(&name, &mut trained.parameter, &mut trained.moments));
         }
-        all.extend(remembered.into_iter().map(|(name, array)| (name, hidden, array)));
+        all.extend(remembered);
         all
     }
 }

@@ -96,8 +96,11 @@ pub struct Checkpoint {
     pub running: Running,
     /// The lowest validation error so far (or the last training error) and its epoch (from 1), if an epoch was completed.
     pub best: Option<(f64, usize)>,
-    /// The step of the splitting solvers.
+    /// The step of the first equilibrium's splitting solvers.
     pub splitting_step: Option<f64>,
+    /// Those of the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deeper_steps: Vec<Option<f64>>,
     /// Lines of the metrics file that belong to completed epochs.
     pub metrics_lines: usize,
 }

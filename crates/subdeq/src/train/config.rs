@@ -131,6 +131,11 @@ impl TrainConfig {
                 return Err(Error::Invalid(format!("{what} must be a number from 0, not {x}")));
             }
         }
+        if self.warm_start && !self.model.deeper.is_empty() {
+            return Err(Error::Invalid(
+                "warm starts are for models of one block: leave --warm-start out".into(),
+            ));
+        }
         self.recipe.check(&self.model, self.epochs)
     }
 
@@ -164,7 +169,7 @@ impl TrainConfig {
 
     /// Refuses a checkpoint that a training with this config cannot have come to.
     pub(super) fn check_position(&self, at: &Checkpoint) -> Result<()> {
-        let Checkpoint { epoch, step, running, best, splitting_step, metrics_lines, .. } = at;
+        let Checkpoint { epoch, step, running, best, splitting_step, deeper_steps, metrics_lines, .. } = at;
         // No training counts so far; sums with them stay in range.
         let counts = [*step, at.batches as u64, running.samples as u64, running.correct as u64];
         let uncounted = counts.iter().chain([&(running.converged as u64)]).any(|&n| n > MAX_STEPS);
@@ -176,11 +181,10 @@ impl TrainConfig {
                 self.epochs
             )));
         }
-        match splitting_step {
-            Some(step) if !(*step > 0.0 && step.is_finite()) => {
-                Err(Error::Invalid(format!("the step of its splitting is {step}, not above 0")))
-            }
-            _ => Ok(()),
+        let unusable = |step: &&f64| !(**step > 0.0 && step.is_finite());
+        match splitting_step.iter().chain(deeper_steps.iter().flatten()).find(unusable) {
+            Some(step) => Err(Error::Invalid(format!("the step of its splitting is {step}, not above 0"))),
+            None => Ok(()),
         }
     }
 }

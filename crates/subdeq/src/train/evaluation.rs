@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::NetworkCertificate;
 use crate::{Certificate, Verdict};
 
 /// Errors, convergence and certificates of a model on a test set.
@@ -74,6 +75,19 @@ impl From<&Certificate> for VerdictSummary {
             metric,
             words: certificate.to_string(),
         }
+    }
+}
+
+impl From<&NetworkCertificate> for VerdictSummary {
+    fn from(network: &NetworkCertificate) -> Self {
+        let decided = Self::from(network.deciding());
+        if network.single().is_some() {
+            return decided;
+        }
+        // Factors are of layers; a theorem is one of the whole where it proves all of them.
+        let mut layers = network.layers().iter().map(Self::from);
+        let theorem = decided.theorem.filter(|name| layers.all(|layer| layer.theorem.as_ref() == Some(name)));
+        Self { verdict: decided.verdict, theorem, factor: None, metric: None, words: network.to_string() }
     }
 }
 

@@ -6,7 +6,7 @@ use subdeq_engine::{Backend, Picks, View};
 
 use super::trainer::{EVALUATION_BATCH, in_order};
 use super::{Evaluation, Example, Images, ModelNote, Order};
-use crate::model::{Answer, Classifier};
+use crate::model::{Answer, Classifier, NetworkCertificate};
 use crate::{Certificate, Equilibrium, Error, Result, Verdict};
 
 /// Below this a residual curve is not followed.
@@ -72,7 +72,7 @@ pub fn evaluate_in_full<D: Backend<Elem = f32>>(
         median_factor: verdicts.median_factor(),
         confusion,
         class_names: note.config.data.class_names.clone(),
-        iterations: if model.equilibrium().is_some() { iterations.into_iter().collect() } else { Vec::new() },
+        iterations: if note.certificate.is_some() { iterations.into_iter().collect() } else { Vec::new() },
         residuals: curves(model, images)?,
         examples: examples(model, note, images, (&answers, &verdicts), plan.examples)?,
     })
@@ -88,7 +88,7 @@ pub fn certified_radii<D: Backend<Elem = f32>>(
     note: &ModelNote,
     x: &[f32],
 ) -> Result<Vec<Option<f64>>> {
-    let Some(certificate) = &note.certificate else {
+    let Some(certificate) = note.certificate.as_ref().and_then(NetworkCertificate::single) else {
         return Ok(vec![None; x.len() / model.input_len()]);
     };
     let radii = model.certified_radii(x, certificate)?;
@@ -172,7 +172,9 @@ fn sample_verdicts<D: Backend<Elem = f32>>(
     let samples = match &note.certificate {
         None => Vec::new(),
         // What holds for every input holds for each.
-        Some(all) if all.verdict.is_proven() => vec![summary(all); count],
+        Some(all) if all.is_proven() => vec![all.single().map_or((true, None), summary); count],
+        // What a deeper layer gets is known up to the error of the ones before it: no single input to prove anything for.
+        Some(all) if all.single().is_none() => Vec::new(),
         Some(_) => {
             let proofs = each_sample(model, images, count, |layer, y| layer.prove_samples(y, plan.threads))?;
             proofs.iter().map(summary).collect()
@@ -184,7 +186,7 @@ fn sample_verdicts<D: Backend<Elem = f32>>(
 /// The verdicts for the first `count` images, one by one.
 ///
 /// # Errors
-/// A model without a fixed point; images that do not fit.
+/// A model without a fixed point or of several blocks; images that do not fit.
 pub fn certify_samples<D: Backend<Elem = f32>>(
     model: &mut Classifier<D>,
     images: &Images,
@@ -206,7 +208,7 @@ fn each_sample<D: Backend<Elem = f32>>(
         let y = model.injected(&standardised(images, batch))?;
         let layer = model
             .equilibrium()
-            .ok_or_else(|| Error::Invalid("a model without a fixed point has none to certify".into()))?;
+            .ok_or_else(|| Error::Invalid("only a model of one equilibrium is certified image by image".into()))?;
         certificates.extend(verdicts(layer, &y)?);
     }
     Ok(certificates)
@@ -215,7 +217,7 @@ fn each_sample<D: Backend<Elem = f32>>(
 fn curves<D: Backend<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -> Result<Vec<Vec<f64>>> {
     let indices: Vec<usize> = (0..CURVES.min(images.len())).collect();
     let y = model.injected(&standardised(images, &indices))?;
-    match model.equilibrium() {
+    match model.equilibrium_of(0) {
         Some(layer) => layer.residual_curves(&y, CURVE_FLOOR, CURVE_LIMIT),
         None => Ok(Vec::new()),
     }
@@ -240,7 +242,7 @@ fn examples<D: Backend<Elem = f32>>(
     let [channels, height, width] = images.shape();
     let white = f64::from(note.config.data.white);
     let byte = |&pixel: &u8| (f64::from(pixel) * 255.0 / white).round() as u8;
-    let everywhere = note.certificate.as_ref().is_some_and(|all| all.verdict.is_proven());
+    let everywhere = note.certificate.as_ref().is_some_and(|all| all.is_proven());
     let example = |(index, radius): (usize, Option<f64>)| {
         let answer = &answers[index];
         let one_by_one = verdicts.samples.get(index).map(|(proven, _)| *proven);

@@ -44,6 +44,8 @@ pub use run::{EVALUATION, Parts, RunOptions, train_run};
 pub use run_folder::{Claim, RunFolder};
 pub use schedule::Cosine;
 pub(crate) use sizes::check_steps;
-pub use sizes::{ArraySizes, check_arrays, check_model, fits_memory, model_arrays, state_arrays};
+pub use sizes::{
+    ArraySizes, check_arrays, check_model, fits_memory, model_arrays, parameter_count, state_arrays,
+};
 pub use subdeq_engine::{Images, Order};
 pub use trainer::{EpochMetrics, Progress, Running, Selected, Trainer, Watch, evaluate, restore};

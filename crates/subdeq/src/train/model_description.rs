@@ -6,9 +6,9 @@ use subdeq_engine::{Backend, Operator};
 use subdeq_map::Padding;
 
 use super::DataConfig;
-use super::model_file::{EQUATION, ModelNote, weight_shapes};
+use super::model_file::{ModelNote, equation_prefix, weight_shapes};
 use super::stored_arrays::Texts;
-use crate::model::{Classifier, CoreSpec};
+use crate::model::{BlockSpec, Classifier, CoreSpec, block_prefix};
 use crate::{OdeActivation, Result};
 
 /// How images become the numbers of a dense layer, and pooled images those of the last.
@@ -30,7 +30,7 @@ pub(super) fn description<D: Backend>(model: &mut Classifier<D>, note: &ModelNot
     let layout = if model.spec().pool.is_some() { "conv" } else { "dense" };
     let mut texts = Texts::from(
         [
-            ("equation", equation(model)?),
+            ("equation", equations(model)?),
             ("layout", layout.to_owned()),
             ("layers", Value::from(layers(model)?).to_string()),
             ("standardisation", standardisation.to_string()),
@@ -44,12 +44,18 @@ pub(super) fn description<D: Backend>(model: &mut Classifier<D>, note: &ModelNot
     Ok(texts)
 }
 
-/// What is between injection and batch norm.
-fn equation<D: Backend>(model: &mut Classifier<D>) -> Result<String> {
-    if let Some(layer) = model.equilibrium() {
+/// What is between injection and pooling, block after block.
+fn equations<D: Backend>(model: &mut Classifier<D>) -> Result<String> {
+    let blocks: Result<Vec<String>> = (0..model.block_count()).map(|block| equation(model, block)).collect();
+    Ok(blocks?.join("; then "))
+}
+
+/// That of one block.
+fn equation<D: Backend>(model: &mut Classifier<D>, block: usize) -> Result<String> {
+    if let Some(layer) = model.equilibrium_of(block) {
         return Ok(layer.equation()?.to_string());
     }
-    let text = match &model.spec().core {
+    let text = match &model.spec().blocks()[block].1.core {
         CoreSpec::NeuralOde { activation: OdeActivation::Relu, .. } => {
             "dz/dt = relu(W z), z(0) = y, output z(1)"
         }
@@ -63,34 +69,43 @@ fn equation<D: Backend>(model: &mut Classifier<D>) -> Result<String> {
 
 /// The layers in the order of the forward pass, each with the names of its arrays.
 fn layers<D: Backend>(model: &mut Classifier<D>) -> Result<Vec<Value>> {
-    let (pool, rectified, normed) =
-        (model.spec().pool, model.rectifies_injection(), model.spec().injection_norm);
-    let images = |padding: Padding| pool.map(|_| padding);
-    let injection = |k: usize| {
-        json!({
-            "layer": "injection", "weight": format!("injection{k}.weight"), "bias": format!("injection{k}.bias"),
-            "padding": images(Padding::Zero), "norm": normed.then(|| batch_norm(&format!("injection{k}.norm"))),
-            "rectified": rectified,
-        })
-    };
+    let blocks = model.spec().blocks();
+    let images = model.spec().pool.is_some();
     let mut layers = vec![json!({ "layer": "standardise" })];
-    if pool.is_none() {
+    if !images {
         layers.push(json!({ "layer": "flatten", "order": FLATTENED }));
     }
-    layers.extend((0..model.injection_count()).map(injection));
-    layers.push(core(model)?);
-    let reflected = model.reflection();
-    match reflected {
-        None => layers.push(batch_norm("norm")),
-        Some(factor) => layers.push(json!({ "layer": "reflect", "equation": "factor z - y", "factor": factor })),
+    for (index, (_, block)) in blocks.iter().enumerate() {
+        let (count, rectified) = model.injections(index);
+        layers.extend((0..count).map(|k| injection(index, k, block, rectified)));
+        layers.push(core(model, index, &block.core)?);
+        if let Some(factor) = model.reflection(index) {
+            layers.push(json!({ "layer": "reflect", "equation": "factor z - y", "factor": factor }));
+        } else if index + 1 == blocks.len() {
+            layers.push(batch_norm("norm"));
+        }
+        layers.extend(block.pool.map(|window| json!({ "layer": "average-pool", "window": window })));
     }
-    if let Some(window) = pool {
-        layers.push(json!({ "layer": "average-pool", "window": window }));
-        let order = if reflected.is_some() { PIXEL_BY_PIXEL } else { FLATTENED };
+    if images {
+        let order = if model.spec().lipschitz.is_some() { PIXEL_BY_PIXEL } else { FLATTENED };
         layers.push(json!({ "layer": "flatten", "order": order }));
     }
     layers.push(json!({ "layer": "linear", "weight": "head.weight", "bias": "head.bias" }));
     Ok(layers)
+}
+
+/// An injection of a block.
+fn injection(block: usize, k: usize, spec: &BlockSpec, rectified: bool) -> Value {
+    let name = format!("{}injection{k}", block_prefix(block));
+    let mut layer = json!({
+        "layer": "injection", "weight": format!("{name}.weight"), "bias": format!("{name}.bias"),
+        "padding": spec.pool.map(|_| Padding::Zero), "norm": spec.injection_norm.then(|| batch_norm(&format!("{name}.norm"))),
+        "rectified": rectified,
+    });
+    if spec.stride > 1 {
+        layer["stride"] = spec.stride.into();
+    }
+    layer
 }
 
 /// A batch norm by the name of its arrays.
@@ -102,17 +117,17 @@ fn batch_norm(name: &str) -> Value {
     })
 }
 
-/// The layer between injection and batch norm.
-fn core<D: Backend>(model: &mut Classifier<D>) -> Result<Value> {
-    let equation = equation(model)?;
+/// The layer between injection and pooling.
+fn core<D: Backend>(model: &mut Classifier<D>, block: usize, spec: &CoreSpec) -> Result<Value> {
+    let equation = equation(model, block)?;
     let images = model.spec().pool.is_some();
-    let Some(layer) = model.equilibrium() else {
-        let kind = match model.spec().core {
+    let Some(layer) = model.equilibrium_of(block) else {
+        let kind = match spec {
             CoreSpec::NeuralOde { .. } => "neural-ode",
             _ => "explicit",
         };
         return Ok(json!({
-            "layer": kind, "equation": equation, "weights": { "W": "core.weight" },
+            "layer": kind, "equation": equation, "weights": { "W": format!("{}core.weight", block_prefix(block)) },
             "padding": images.then_some(Padding::Zero),
         }));
     };
@@ -120,9 +135,9 @@ fn core<D: Backend>(model: &mut Classifier<D>) -> Result<Value> {
         Operator::Conv { padding, .. } => Some(padding),
         Operator::Dense { .. } => None,
     };
-    let names = weight_shapes(layer.map());
+    let (names, prefix) = (weight_shapes(layer.map()), equation_prefix(block));
     let weights: serde_json::Map<String, Value> =
-        names.into_iter().map(|(name, _)| (name.clone(), format!("{EQUATION}{name}").into())).collect();
+        names.into_iter().map(|(name, _)| (name.clone(), format!("{prefix}{name}").into())).collect();
     Ok(json!({
         "layer": "equilibrium", "equation": equation, "map": layer.equation()?, "weights": weights,
         "padding": padding, "start": layer.start(),

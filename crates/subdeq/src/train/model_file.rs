@@ -14,8 +14,8 @@ use super::model_description::description;
 use super::stored_arrays::{ArrayToStore, StoredArray, read_arrays, read_texts, write_arrays};
 use super::trainer::selected;
 use super::{ArrayShapes, ArraySizes, TrainConfig, array_shapes, check_arrays, model_arrays, restore};
-use crate::model::Classifier;
-use crate::{Certificate, Equilibrium, Error, Result};
+use crate::model::{Classifier, NetworkCertificate, block_prefix};
+use crate::{Equilibrium, Error, Result};
 
 /// Prefix of the weights that the equation has, beside the free parameters that they are made of.
 pub(super) const EQUATION: &str = "equation.";
@@ -32,7 +32,7 @@ pub struct ModelNote {
     pub selected: (usize, f64),
     /// What is proved about it for all inputs that it is meant for; none for models without a fixed point.
     #[serde(default, deserialize_with = "understood")]
-    pub certificate: Option<Certificate>,
+    pub certificate: Option<NetworkCertificate>,
 }
 
 /// A certificate of this program's; none in place of one that an older program wrote, which did not say for which inputs and
@@ -86,12 +86,7 @@ pub fn save_model<D: Backend<Elem = f32>>(
     let parameters = selected(model.state()?);
     let mut texts = description(model, note)?;
     texts.insert(NOTE.to_owned(), note_text(path, note)?);
-    let weights = match model.equilibrium() {
-        Some(layer) => effective_weights(layer)?,
-        None => Vec::new(),
-    };
-    let weights: Vec<(String, Vec<usize>, Vec<f32>)> =
-        weights.into_iter().map(|(name, shape, data)| (format!("{EQUATION}{name}"), shape, data)).collect();
+    let weights = equation_weights(model)?;
     let mut arrays = with_shapes(&parameters, &shapes);
     arrays.extend(weights.iter().map(|(name, shape, data)| ArrayToStore {
         name,
@@ -126,17 +121,35 @@ pub fn load_model<D: Backend<Elem = f32>>(
     let parameters = shaped(&sizes, &shapes, parameters).map_err(fault)?;
     let mut model = build(device, &note.config, &parameters).map_err(fault)?;
     check_weights(&mut model, weights).map_err(fault)?;
-    if let Some(layer) = model.equilibrium() {
-        // Only what holds for the very equation, weights and inputs of this model is taken over.
-        let known = match &note.certificate {
-            Some(known) => known.scope == layer.scope() && layer.confirms(known)?,
-            None => false,
-        };
-        if !known {
-            note.certificate = Some(layer.certify(layer.scope())?);
-        }
+    // Only what holds for the very equations, weights and inputs of this model is taken over.
+    let known = match &note.certificate {
+        Some(known) => model.confirms(known)?,
+        None => false,
+    };
+    if !known {
+        note.certificate = model.certify()?;
     }
     Ok((model, note))
+}
+
+/// Name, shape and numbers.
+type Weights<T> = (String, Vec<usize>, Vec<T>);
+
+/// What the name of a weight begins with: `equation.`, and the block's where it is not the first.
+pub(super) fn equation_prefix(block: usize) -> String {
+    format!("{EQUATION}{}", block_prefix(block))
+}
+
+/// The weights of all blocks' equations, under their names in the file.
+fn equation_weights<D: Backend>(model: &mut Classifier<D>) -> Result<Vec<Weights<D::Elem>>> {
+    let mut all = Vec::new();
+    for block in 0..model.block_count() {
+        let Some(layer) = model.equilibrium_of(block) else { continue };
+        let prefix = equation_prefix(block);
+        let named = |(name, shape, data)| (format!("{prefix}{name}"), shape, data);
+        all.extend(effective_weights(layer)?.into_iter().map(named));
+    }
+    Ok(all)
 }
 
 /// The arrays that are expected, of their shapes or flat, as older programs wrote them.
@@ -167,13 +180,9 @@ fn check_weights<D: Backend<Elem = f32>>(model: &mut Classifier<D>, found: Vec<S
     if found.is_empty() {
         return Ok(());
     }
-    let made = match model.equilibrium() {
-        Some(layer) => effective_weights(layer)?,
-        None => Vec::new(),
-    };
-    let named = |name: &str| format!("{EQUATION}{name}");
-    let sizes: ArraySizes = made.iter().map(|(name, _, data)| (named(name), data.len() as u64)).collect();
-    let shapes: ArrayShapes = made.iter().map(|(name, shape, _)| (named(name), shape.clone())).collect();
+    let made = equation_weights(model)?;
+    let sizes: ArraySizes = made.iter().map(|(name, _, data)| (name.clone(), data.len() as u64)).collect();
+    let shapes: ArrayShapes = made.iter().map(|(name, shape, _)| (name.clone(), shape.clone())).collect();
     let found = shaped(&sizes, &shapes, found)?;
     for ((name, _), (_, _, made)) in shapes.iter().zip(&made) {
         let Some((_, stored)) = found.iter().find(|(given, _)| given == name) else { continue };

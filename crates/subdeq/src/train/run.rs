@@ -59,10 +59,7 @@ pub fn train_run<D: Backend<Elem = f32>>(
     let Selected { epoch, error, tensors } = trainer.into_selected()?;
     // A new model, as whoever reads the file will have it.
     let mut model = build(device, config, &tensors)?;
-    let certificate = match model.equilibrium() {
-        Some(layer) => Some(layer.certify(layer.scope())?),
-        None => None,
-    };
+    let certificate = model.certify()?;
     let note = ModelNote { config: config.clone(), selected: (epoch, error), certificate };
     save_model(&folder.model_path(), &mut model, &note)?;
     let evaluation = evaluate_in_full(&mut model, &note, &data.test, &options.evaluation)?;

@@ -3,7 +3,7 @@
 use subdeq_engine::cpu::installed_memory;
 
 use crate::map::ParametrisedMap;
-use crate::model::{ClassifierSpec, CoreSpec};
+use crate::model::{BlockShape, BlockSpec, ClassifierSpec, CoreSpec, block_prefix};
 use crate::{Adjoint, Error, Layout, Parametrisation, Result, Solver, Stopping};
 
 /// Bytes of a number.
@@ -30,10 +30,19 @@ pub type ArraySizes = Vec<(String, u64)>;
 /// Sizes that cannot be counted.
 pub fn model_arrays(spec: &ClassifierSpec) -> Result<ArraySizes> {
     let mut arrays = parameters(spec).ok_or_else(|| uncountable(spec))?;
-    for norm in norms(spec) {
-        arrays.extend(of_norm(spec, &norm, ["running_mean", "running_variance"]));
+    for (norm, channels) in norms(spec) {
+        arrays.extend(of_norm(&norm, channels, ["running_mean", "running_variance"]));
     }
     Ok(arrays)
+}
+
+/// Numbers that training changes: what is called the number of parameters of a model.
+///
+/// # Errors
+/// Sizes that cannot be counted.
+pub fn parameter_count(spec: &ClassifierSpec) -> Result<u64> {
+    let lengths = parameters(spec).ok_or_else(|| uncountable(spec))?;
+    lengths.iter().try_fold(0u64, |sum, (_, len)| sum.checked_add(*len)).ok_or_else(|| uncountable(spec))
 }
 
 /// The same with the optimiser's moments: what [`crate::model::Classifier::state`] gives.
@@ -86,19 +95,44 @@ pub fn check_model(spec: &ClassifierSpec, batch: usize) -> Result<()> {
              one pixel and two classes are needed"
         )));
     }
-    if let Some(window) = pool
-        && (window == 0 || window > height || window > width)
-    {
-        return Err(Error::invalid(format!(
-            "a pooling window of {window}x{window} does not fit into {height}x{width} images"
-        )));
+    for (index, (shape, block)) in spec.blocks().iter().enumerate() {
+        check_block(index, shape, block.pool.is_some() == pool.is_some())?;
+        check_core(&block.core)?;
     }
-    check_core(&spec.core)?;
     spec.lipschitz.map_or(Ok(()), |bound| bound.check(spec))?;
     let what = format!(
         "a model of {hidden} units or channels for images of {height} x {width} x {channels}, {batch} of them at a time,"
     );
     fits_memory(memory(spec, batch as u64), &what)
+}
+
+fn check_block(index: usize, shape: &BlockShape, fits: bool) -> Result<()> {
+    let BlockShape { height, width, stride, hidden, pool, .. } = *shape;
+    let (rows, columns) = shape.sides();
+    if let Some(window) = pool
+        && (window == 0 || window > rows || window > columns)
+    {
+        return Err(Error::invalid(format!(
+            "a pooling window of {window}x{window} does not fit into {rows}x{columns} images"
+        )));
+    }
+    let number = index + 1;
+    if !fits {
+        return Err(Error::invalid(format!(
+            "block {number} is of another kind than the first: all have a pooling window (convolutions) or none has one (dense)"
+        )));
+    }
+    if hidden == 0 {
+        return Err(Error::invalid(format!("block {number} has no unit or channel")));
+    }
+    let strided = pool.is_some() && stride > 0 && height % stride == 0 && width % stride == 0;
+    if stride != 1 && !strided {
+        return Err(Error::invalid(format!(
+            "a stride of {stride} on the images of {height}x{width} that block {number} reads: strides are for convolutions, and must \
+             divide height and width"
+        )));
+    }
+    Ok(())
 }
 
 fn check_core(core: &CoreSpec) -> Result<()> {
@@ -176,26 +210,33 @@ fn memory(spec: &ClassifierSpec, batch: u64) -> Option<u64> {
     let mut numbers = 0u64;
     for (name, len) in parameters(spec)? {
         // Value, gradient and two moments; a layer keeps copies.
-        let copies = if name.starts_with("core.") { 4 + LAYER_COPIES } else { 4 };
+        let copies = if name.contains("core.") { 4 + LAYER_COPIES } else { 4 };
         numbers = numbers.checked_add(len.checked_mul(copies)?)?;
-    }
-    let state = state_len(spec)?;
-    let (mut states, mut kept) = (STATES, 0);
-    if spec.injection_norm {
-        // Before and after it, for the way back.
-        states += 2;
-    }
-    if let CoreSpec::Equilibrium { solver, adjoint, .. } = &spec.core {
-        kept = solver.and_then(history).unwrap_or(0) as u64;
-        if let Some(Adjoint::Unrolled { steps }) = adjoint {
-            states = states.checked_add(*steps as u64)?;
-        }
     }
     let image = product(&[spec.height, spec.width, spec.channels])?;
     let answers = features(spec)?.checked_add(spec.classes as u64)?.checked_mul(2)?;
-    let per_image = state.checked_mul(states)?.checked_add(image)?.checked_add(answers)?;
-    let solver = kept.checked_mul(2)?.checked_mul(state)?;
-    numbers.checked_add(per_image.checked_mul(batch)?)?.checked_add(solver)?.checked_mul(NUMBER)
+    let mut per_image = image.checked_add(answers)?;
+    for (shape, block) in spec.blocks() {
+        let state = state_len(&shape)?;
+        let (mut states, mut kept) = (STATES, 0);
+        if block.injection_norm {
+            // Before and after it, for the way back.
+            states += 2;
+        }
+        if shape.stride > 1 {
+            // The whole images before they are thinned.
+            states = states.checked_add(product(&[shape.stride, shape.stride])?)?;
+        }
+        if let CoreSpec::Equilibrium { solver, adjoint, .. } = &block.core {
+            kept = solver.and_then(history).unwrap_or(0) as u64;
+            if let Some(Adjoint::Unrolled { steps }) = adjoint {
+                states = states.checked_add(*steps as u64)?;
+            }
+        }
+        per_image = per_image.checked_add(state.checked_mul(states)?)?;
+        numbers = numbers.checked_add(kept.checked_mul(2)?.checked_mul(state)?)?;
+    }
+    numbers.checked_add(per_image.checked_mul(batch)?)?.checked_mul(NUMBER)
 }
 
 fn uncountable(spec: &ClassifierSpec) -> Error {
@@ -210,32 +251,49 @@ fn product(sizes: &[usize]) -> Option<u64> {
 }
 
 /// Numbers in the state of one image.
-fn state_len(spec: &ClassifierSpec) -> Option<u64> {
-    match spec.pool {
-        None => Some(spec.hidden as u64),
-        Some(_) => product(&[spec.hidden, spec.height, spec.width]),
+fn state_len(shape: &BlockShape) -> Option<u64> {
+    let (height, width) = shape.sides();
+    match shape.pool {
+        None => Some(shape.hidden as u64),
+        Some(_) => product(&[shape.hidden, height, width]),
     }
 }
 
 /// Numbers that the last layer reads.
 fn features(spec: &ClassifierSpec) -> Option<u64> {
-    match spec.pool {
-        None => Some(spec.hidden as u64),
-        Some(window) => {
-            product(&[spec.hidden, spec.height.checked_div(window)?, spec.width.checked_div(window)?])
-        }
+    let (shape, _) = spec.blocks().pop()?;
+    let (height, width) = shape.sides();
+    match shape.pool {
+        None => Some(shape.hidden as u64),
+        Some(window) => product(&[shape.hidden, height.checked_div(window)?, width.checked_div(window)?]),
     }
 }
 
 /// Every parameter of a model by name and length; `None` if the lengths cannot be counted.
 fn parameters(spec: &ClassifierSpec) -> Option<ArraySizes> {
-    let taps = if spec.pool.is_some() { 9 } else { 1 };
-    let square = product(&[spec.hidden, spec.hidden, taps])?;
-    let hidden = spec.hidden as u64;
     let mut arrays = ArraySizes::new();
-    match &spec.core {
+    for (index, (shape, block)) in spec.blocks().iter().enumerate() {
+        let prefix = block_prefix(index);
+        let of_block = block_parameters(shape, block)?;
+        arrays.extend(of_block.into_iter().map(|(name, len)| (format!("{prefix}{name}"), len)));
+    }
+    arrays.push(("head.weight".to_owned(), features(spec)?.checked_mul(spec.classes as u64)?));
+    arrays.push(("head.bias".to_owned(), spec.classes as u64));
+    for (norm, channels) in norms(spec) {
+        arrays.extend(of_norm(&norm, channels, ["scale", "offset"]));
+    }
+    Some(arrays)
+}
+
+/// Those of a block's core and injections, without norms.
+fn block_parameters(shape: &BlockShape, block: &BlockSpec) -> Option<ArraySizes> {
+    let taps = if shape.pool.is_some() { 9 } else { 1 };
+    let square = product(&[shape.hidden, shape.hidden, taps])?;
+    let hidden = shape.hidden as u64;
+    let mut arrays = ArraySizes::new();
+    match &block.core {
         CoreSpec::Equilibrium { architecture, .. } => {
-            arrays.extend(free(architecture, square, product(&[spec.hidden, spec.hidden])?));
+            arrays.extend(free(architecture, square, product(&[shape.hidden, shape.hidden])?));
         }
         CoreSpec::ExplicitTanh => {
             arrays.push(("core.weight".to_owned(), square));
@@ -243,44 +301,47 @@ fn parameters(spec: &ClassifierSpec) -> Option<ArraySizes> {
         }
         CoreSpec::NeuralOde { .. } => arrays.push(("core.weight".to_owned(), square)),
     }
-    let inputs = match spec.pool {
-        None => product(&[spec.height, spec.width, spec.channels])?,
-        Some(_) => product(&[spec.channels, taps])?,
+    let inputs = match shape.pool {
+        None => product(&[shape.height, shape.width, shape.channels])?,
+        Some(_) => product(&[shape.channels, taps])?,
     };
     let injection = inputs.checked_mul(hidden)?;
-    for k in 0..injections(spec) {
+    for k in 0..injections(block) {
         arrays.push((format!("injection{k}.weight"), injection));
         arrays.push((format!("injection{k}.bias"), hidden));
-    }
-    arrays.push(("head.weight".to_owned(), features(spec)?.checked_mul(spec.classes as u64)?));
-    arrays.push(("head.bias".to_owned(), spec.classes as u64));
-    for norm in norms(spec) {
-        arrays.extend(of_norm(spec, &norm, ["scale", "offset"]));
     }
     Some(arrays)
 }
 
 /// Injections that the core's equation takes.
-fn injections(spec: &ClassifierSpec) -> usize {
-    match &spec.core {
+fn injections(block: &BlockSpec) -> usize {
+    match &block.core {
         CoreSpec::Equilibrium { architecture, .. } => {
-            let layout = if spec.pool.is_some() { Layout::Conv } else { Layout::Dense };
+            let layout = if block.pool.is_some() { Layout::Conv } else { Layout::Dense };
             architecture.equation(layout).form().injection_count()
         }
         CoreSpec::ExplicitTanh | CoreSpec::NeuralOde { .. } => 1,
     }
 }
 
-/// The names of the batch norms.
-fn norms(spec: &ClassifierSpec) -> Vec<String> {
-    let normed = if spec.injection_norm { injections(spec) } else { 0 };
-    let last = spec.lipschitz.is_none().then(|| "norm".to_owned());
-    (0..normed).map(|k| format!("injection{k}.norm")).chain(last).collect()
+/// The names of the batch norms, with their channels.
+fn norms(spec: &ClassifierSpec) -> Vec<(String, u64)> {
+    let mut norms = Vec::new();
+    let mut channels = 0;
+    for (index, (_, block)) in spec.blocks().iter().enumerate() {
+        channels = block.hidden as u64;
+        let (prefix, normed) = (block_prefix(index), if block.injection_norm { injections(block) } else { 0 });
+        norms.extend((0..normed).map(|k| (format!("{prefix}injection{k}.norm"), channels)));
+    }
+    if spec.lipschitz.is_none() {
+        norms.push(("norm".to_owned(), channels));
+    }
+    norms
 }
 
 /// Arrays of a batch norm: one number per channel.
-fn of_norm(spec: &ClassifierSpec, norm: &str, arrays: [&str; 2]) -> [(String, u64); 2] {
-    arrays.map(|array| (format!("{norm}.{array}"), spec.hidden as u64))
+fn of_norm(norm: &str, channels: u64, arrays: [&str; 2]) -> [(String, u64); 2] {
+    arrays.map(|array| (format!("{norm}.{array}"), channels))
 }
 
 /// The free parameters of a layer.
@@ -315,8 +376,23 @@ mod tests {
             classes: 6,
             core: CoreSpec::named(name, layout).unwrap(),
             init: Init::Release,
+            deeper: Vec::new(),
             lipschitz: None,
         }
+    }
+
+    /// Two blocks more, the first of them strided where it is a convolution.
+    fn network(name: &str, layout: Layout) -> ClassifierSpec {
+        let first = ClassifierSpec { height: 8, width: 12, ..spec(name, layout) };
+        let (conv, core) = (layout == Layout::Conv, first.core.clone());
+        let block = |hidden, stride, injection_norm| BlockSpec {
+            hidden,
+            stride: if conv { stride } else { 1 },
+            pool: conv.then_some(1),
+            injection_norm,
+            core: core.clone(),
+        };
+        ClassifierSpec { deeper: vec![block(5, 2, true), block(3, 1, false)], ..first }
     }
 
     #[test]
@@ -324,13 +400,16 @@ mod tests {
         let device = Arc::new(Cpu::<f32>::new(1).unwrap());
         for layout in [Layout::Dense, Layout::Conv] {
             let normed = |name| ClassifierSpec { injection_norm: true, ..spec(name, layout) };
-            for spec in CoreSpec::names().into_iter().flat_map(|name| [spec(name, layout), normed(name)]) {
+            let three = |name| [spec(name, layout), normed(name), network(name, layout)];
+            for spec in CoreSpec::names().into_iter().flat_map(three) {
                 let name = spec.core.name();
                 let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(1);
                 let model = Classifier::new(device.clone(), spec.clone(), &mut rng).unwrap();
                 let state = model.state().unwrap();
                 check_arrays(&state_arrays(&spec).unwrap(), &state)
                     .unwrap_or_else(|why| panic!("{layout:?} {name}: {why}"));
+                let trained: usize = model.named_parameters().unwrap().iter().map(|(_, data)| data.len()).sum();
+                assert_eq!(parameter_count(&spec).unwrap(), trained as u64, "{layout:?} {name}");
             }
         }
     }
@@ -346,6 +425,27 @@ mod tests {
         assert_eq!(said(&[("a", 2)]), "the array `b` is missing");
         assert!(said(&[("a", 3), ("b", 1)]).contains("`a` holds 3 numbers, its configuration says 2"));
         assert!(said(&[("a", 2), ("b", 1), ("c", 0)]).contains("`c` does not belong"));
+    }
+
+    #[test]
+    fn blocks_that_do_not_fit_together_are_refused() {
+        let usual = network("monotone", Layout::Conv);
+        assert!(check_model(&usual, 4).is_ok());
+        let said = |change: fn(&mut BlockSpec)| {
+            let mut spec = usual.clone();
+            change(&mut spec.deeper[0]);
+            check_model(&spec, 4).unwrap_err().to_string()
+        };
+        assert!(said(|block| block.stride = 3).contains("stride of 3 on the images of 4x6 that block 2"));
+        assert!(said(|block| block.stride = 0).contains("stride of 0"));
+        assert!(said(|block| block.pool = Some(0)).contains("window of 0x0"));
+        assert!(said(|block| block.pool = Some(3)).contains("3x3 does not fit into 2x3 images"));
+        assert!(said(|block| block.pool = None).contains("block 2 is of another kind"));
+        assert!(said(|block| block.hidden = 0).contains("block 2 has no unit"));
+        assert!(said(|block| block.hidden = usize::MAX).contains("memory"));
+        let mut dense = network("monotone", Layout::Dense);
+        dense.deeper[1].stride = 2;
+        assert!(check_model(&dense, 4).unwrap_err().to_string().contains("strides are for convolutions"));
     }
 
     #[test]

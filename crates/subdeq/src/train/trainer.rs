@@ -47,8 +47,7 @@ impl Running {
     fn add(&mut self, summary: &Summary) {
         self.samples += summary.samples as usize;
         self.correct += summary.correct as usize;
-        // An explicit layer solves nothing that could fail.
-        self.converged += if summary.solves == 0 { summary.samples } else { summary.converged } as usize;
+        self.converged += summary.converged_samples() as usize;
         self.loss += summary.loss;
         self.forward += summary.forward_iterations as f64;
         self.backward += summary.backward_iterations as f64;
@@ -189,9 +188,8 @@ impl<D: Backend<Elem = f32>> Trainer<D> {
         let mut model = Classifier::new(device, config.model.clone(), &mut rng)?;
         if !state.is_empty() {
             model.set_state(&state)?;
-            if let Some(layer) = model.equilibrium() {
-                layer.set_step(at.splitting_step);
-            }
+            let steps = std::iter::once(at.splitting_step).chain(at.deeper_steps.iter().copied());
+            model.equilibria().zip(steps).for_each(|(layer, step)| layer.set_step(step));
         }
         folder.keep_metrics(at.metrics_lines)?;
         Ok(Self {
@@ -291,11 +289,9 @@ impl<D: Backend<Elem = f32>> Trainer<D> {
         let batches = self.batches(count);
         let noise = self.config.recipe.noise(self.config.seed, self.at.epoch);
         let (clock, mut saved) = (Instant::now(), Instant::now());
-        if self.at.batches == 0
-            && let Some(layer) = self.model.equilibrium()
-        {
+        if self.at.batches == 0 {
             // The weights have moved: choose the step of the splitting solvers anew, once per epoch.
-            layer.set_step(None);
+            self.model.equilibria().for_each(|layer| layer.set_step(None));
         }
         let mut unread = 0;
         for (index, range) in batches.iter().enumerate().skip(self.at.batches) {
@@ -402,14 +398,16 @@ impl<D: Backend<Elem = f32>> Trainer<D> {
 
     /// The verdict for all inputs, where it costs less than an epoch.
     fn quick_verdict(&mut self) -> Result<Option<Cow<'static, str>>> {
-        match self.model.equilibrium() {
-            Some(layer) if layer.proves_quickly() => Ok(Some(layer.prove()?.verdict.name().into())),
-            _ => Ok(None),
+        if !self.model.equilibria().all(|layer| layer.proves_quickly()) {
+            return Ok(None);
         }
+        Ok(self.model.prove()?.map(|proof| proof.verdict().into()))
     }
 
     fn save(&mut self) -> Result<()> {
-        self.at.splitting_step = self.model.equilibrium().and_then(|layer| layer.step());
+        let mut steps = self.model.equilibria().map(|layer| layer.step());
+        self.at.splitting_step = steps.next().flatten();
+        self.at.deeper_steps = steps.collect();
         let mut tensors = self.model.state()?;
         tensors.extend(self.best.iter().map(|(name, data)| (format!("{BEST}{name}"), data.clone())));
         if let Some(states) = &self.states {

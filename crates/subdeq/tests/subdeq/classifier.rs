@@ -2,7 +2,7 @@
 
 use crate::common::{cpu, random, rng};
 use subdeq::map::ParametrisedMap;
-use subdeq::model::{Classifier, ClassifierSpec, CoreSpec};
+use subdeq::model::{BlockSpec, Classifier, ClassifierSpec, CoreSpec};
 use subdeq::{Adam, Cpu, Init, Layout, OdeActivation, Stopping};
 
 fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
@@ -17,6 +17,7 @@ fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
         classes: 3,
         core,
         init: Init::Release,
+        deeper: Vec::new(),
         lipschitz: None,
     }
 }
@@ -48,6 +49,34 @@ fn cores(layout: Layout, tolerance: f64) -> Vec<CoreSpec> {
         .collect()
 }
 
+/// Networks of three blocks: equilibria of several kinds (the power ratio reads two injections), with layers of other kinds, with
+/// norms, strides and pooling between them.
+fn networks(layout: Layout, tolerance: f64) -> Vec<ClassifierSpec> {
+    let map = |name: &str| equilibrium(name, layout, tolerance);
+    let ode = || CoreSpec::NeuralOde { activation: OdeActivation::Tanh, tolerance: tolerance.max(1e-11) };
+    let threes = [
+        [map("monotone-tied"), map("monotone-product"), map("monotone-tied")],
+        [map("split-sign"), map("power-ratio"), map("monotone")],
+        [ode(), CoreSpec::ExplicitTanh, map("excitatory")],
+    ];
+    let conv = layout == Layout::Conv;
+    let window = |side: usize| conv.then_some(side);
+    let network = |[first, second, third]: [CoreSpec; 3], stride: usize| {
+        // Halved once, by a stride or by pooling, and once before the head.
+        let stride = if conv { stride } else { 1 };
+        let block = |hidden, stride, side, injection_norm, core| BlockSpec {
+            hidden,
+            stride,
+            pool: window(side),
+            injection_norm,
+            core,
+        };
+        let deeper = vec![block(4, stride, 1, stride == 2, second), block(6, 1, 2, stride == 1, third)];
+        ClassifierSpec { pool: window(2 / stride), deeper, ..spec(layout, first) }
+    };
+    threes.into_iter().flat_map(|cores| [network(cores.clone(), 1), network(cores, 2)]).collect()
+}
+
 /// The loss, when one array alone is moved along a direction that knows nothing of its gradient: each array's gradient is
 /// right by itself.
 #[test]
@@ -59,8 +88,8 @@ fn the_loss_moves_as_each_gradient_says() {
             ["monotone", "split-sign", "power-ratio", "explicit-tanh", "node-tanh"].contains(&core.name())
         });
         let normed = normed.map(|core| ClassifierSpec { injection_norm: true, ..spec(layout, core) });
-        for spec in plain.chain(normed) {
-            let what = format!("{layout:?}, injection norm {}, {:?}", spec.injection_norm, spec.core);
+        for spec in plain.chain(normed).chain(networks(layout, 1e-13)) {
+            let what = format!("{layout:?}, {spec:?}");
             let mut model = Classifier::<Cpu<f64>>::new(cpu(), spec, &mut rng(1)).unwrap();
             let x = random(6 * 32, 2);
             let labels = [0, 1, 2, 0, 1, 2];
@@ -96,9 +125,9 @@ fn the_loss_moves_as_each_gradient_says() {
 #[test]
 fn every_model_learns_and_its_state_can_be_put_back() {
     for layout in [Layout::Dense, Layout::Conv] {
-        for core in cores(layout, 1e-4) {
-            let what = format!("{layout:?} {core:?}");
-            let spec = spec(layout, core);
+        let single = cores(layout, 1e-4).into_iter().map(|core| spec(layout, core));
+        for spec in single.chain(networks(layout, 1e-4)) {
+            let what = format!("{layout:?} {spec:?}");
             let mut model = Classifier::<Cpu<f32>>::new(cpu(), spec.clone(), &mut rng(1)).unwrap();
             let x: Vec<f32> = random(30 * 32, 2).iter().map(|&x| x as f32).collect();
             let labels: Vec<u32> = (0..30).map(|i| i % 3).collect();
@@ -112,8 +141,8 @@ fn every_model_learns_and_its_state_can_be_put_back() {
             // A second model with the first one's state continues with the same bits.
             let mut copy = Classifier::<Cpu<f32>>::new(cpu(), spec, &mut rng(9)).unwrap();
             copy.set_state(&model.state().unwrap()).unwrap();
-            if let (Some(from), Some(to)) = (model.equilibrium().map(|l| l.step()), copy.equilibrium()) {
-                to.set_step(from);
+            for (from, to) in model.equilibria().zip(copy.equilibria()) {
+                to.set_step(from.step());
             }
             let adam = Adam::new(0.02, 0.0, 61);
             let (a, b) =

@@ -100,7 +100,8 @@ fn certificates_of_older_programs_are_made_anew() {
     let path = folder.path().join("model.safetensors");
     TensorFile { note, tensors }.write(&path).unwrap();
     let (mut model, note) = load_model(&device, &path).unwrap();
-    let certificate = note.certificate.unwrap();
+    let stored = note.certificate;
+    let certificate = stored.as_ref().unwrap().single().unwrap();
     let layer = model.equilibrium().unwrap();
     assert_eq!((&certificate.scope, certificate.map), (&Scope::NonnegativeInputs, layer.map().equation()));
     assert!(matches!(certificate.verdict, Verdict::Proven { factor: Some(factor), .. } if factor > 0.5));
@@ -109,9 +110,9 @@ fn certificates_of_older_programs_are_made_anew() {
     if let Verdict::Proven { factor, .. } = &mut forged.verdict {
         *factor = Some(0.1);
     }
-    assert!(layer.confirms(&certificate).unwrap() && !layer.confirms(&forged).unwrap());
+    assert!(layer.confirms(certificate).unwrap() && !layer.confirms(&forged).unwrap());
     let TensorFile { note, tensors } = TensorFile::<Value>::read(&path).unwrap();
     let note = json!({ "config": note["config"], "selected": [1, 2.5], "certificate": forged });
     TensorFile { note, tensors }.write(&path).unwrap();
-    assert_eq!(load_model(&device, &path).unwrap().1.certificate, Some(certificate));
+    assert_eq!(load_model(&device, &path).unwrap().1.certificate, stored);
 }

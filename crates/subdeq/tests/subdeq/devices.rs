@@ -45,6 +45,7 @@ fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
         classes: 3,
         core,
         init,
+        deeper: Vec::new(),
         lipschitz: None,
     }
 }

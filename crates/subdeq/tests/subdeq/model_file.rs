@@ -30,6 +30,7 @@ fn normed(name: &str, layout: Layout, injection_norm: bool) -> (Model, ModelNote
         classes: 2,
         core: CoreSpec::named(name, layout).unwrap(),
         init: Init::Release,
+        deeper: Vec::new(),
         lipschitz: None,
     };
     let data = DataConfig {
@@ -56,7 +57,7 @@ fn normed(name: &str, layout: Layout, injection_norm: bool) -> (Model, ModelNote
         model: spec.clone(),
     };
     let mut model = Model::new(cpu(), spec, &mut rng(7)).unwrap();
-    let certificate = model.equilibrium().map(|layer| layer.certify(layer.scope()).unwrap());
+    let certificate = model.certify().unwrap();
     (model, ModelNote { config, selected: (1, 10.0), certificate })
 }
 

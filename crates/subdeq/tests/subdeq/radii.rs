@@ -41,6 +41,7 @@ fn trained(name: &str, layout: Layout, injection_norm: bool) -> Model {
             adjoint: Some(Adjoint::Implicit { solver, stopping }),
         },
         init: Init::Release,
+        deeper: Vec::new(),
         lipschitz: None,
     };
     let mut model = Model::new(cpu(), spec, &mut rng(3)).unwrap();

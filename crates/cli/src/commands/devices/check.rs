@@ -265,6 +265,7 @@ fn training<D: Backend<Elem = f32>>(
         classes: 7,
         core: CoreSpec::named(name, layout)?,
         init: Init::Release,
+        deeper: Vec::new(),
         lipschitz: None,
     };
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);

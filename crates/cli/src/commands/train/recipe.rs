@@ -118,6 +118,7 @@ impl RecipeOptions {
     pub fn apply(&self, config: &mut TrainConfig) -> Result<(), Failure> {
         let TrainConfig { recipe, data, model, .. } = config;
         model.injection_norm |= self.injection_norm;
+        model.deeper.iter_mut().for_each(|block| block.injection_norm |= self.injection_norm);
         recipe.dropout_input = self.dropout_input.unwrap_or(recipe.dropout_input);
         recipe.dropout_head = self.dropout_head.unwrap_or(recipe.dropout_head);
         recipe.label_smoothing = self.label_smoothing.unwrap_or(recipe.label_smoothing);
@@ -129,6 +130,11 @@ impl RecipeOptions {
         if let Some(gain) = self.lipschitz {
             let deviation = data.deviation.iter().fold(f64::INFINITY, |least, &d| least.min(d));
             model.lipschitz = Some(Lipschitz { gain, per_pixel: 1.0 / deviation });
+        }
+        if model.lipschitz.is_some() && !self.injection_norm {
+            // Blocks have one if nothing is said.
+            model.injection_norm = false;
+            model.deeper.iter_mut().for_each(|block| block.injection_norm = false);
         }
         config.check().map_err(Failure::usage)
     }
