@@ -89,7 +89,9 @@ pub fn set_last_window(model: &mut ClassifierSpec, window: usize) {
 pub fn keep_layout(model: &ClassifierSpec, layout: Layout) -> Result<(), Failure> {
     let before = if model.pool.is_some() { Layout::Conv } else { Layout::Dense };
     if layout != before && !model.deeper.is_empty() {
-        return Err(Failure::usage("--arch is another than that of the config's blocks: say them anew with --blocks"));
+        return Err(Failure::usage(
+            "--arch is another than that of the config's blocks: say them anew with --blocks",
+        ));
     }
     Ok(())
 }

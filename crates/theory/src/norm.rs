@@ -30,8 +30,9 @@ pub fn matrix_norm(rows: usize, columns: usize, matrix: &[f64]) -> f64 {
     let row = |i: usize| &matrix[i * length..][..length];
     let sizes: Vec<f64> = (0..n).map(|i| dot(row(i), row(i)).sqrt() * (1.0 + gamma(length + 4))).collect();
     // |x| |y| bounds the sum of the absolute products (Cauchy and Schwarz).
-    let negative =
-        Symmetric::from_fn(n, length + 8, |i, j| (-dot(row(i), row(j)), sizes[i] * sizes[j] * (1.0 + gamma(8))));
+    let negative = Symmetric::from_fn(n, length + 8, |i, j| {
+        (-dot(row(i), row(j)), sizes[i] * sizes[j] * (1.0 + gamma(8)))
+    });
     match negative.least_eigenvalue(TOLERANCE) {
         Some(least) => (-least).max(0.0).sqrt().next_up(),
         None => f64::INFINITY,
@@ -52,8 +53,16 @@ pub fn matrix_norm(rows: usize, columns: usize, matrix: &[f64]) -> f64 {
 /// # Panics
 /// Where there are not `outputs * inputs * side * side` numbers.
 #[must_use]
-pub fn convolution_norm([outputs, inputs, side]: [usize; 3], [height, width]: [usize; 2], kernel: &[f64]) -> f64 {
-    assert_eq!(kernel.len(), outputs * inputs * side * side, "kernels of {side} x {side} from {inputs} to {outputs}");
+pub fn convolution_norm(
+    [outputs, inputs, side]: [usize; 3],
+    [height, width]: [usize; 2],
+    kernel: &[f64],
+) -> f64 {
+    assert_eq!(
+        kernel.len(),
+        outputs * inputs * side * side,
+        "kernels of {side} x {side} from {inputs} to {outputs}"
+    );
     let products = Products::of([outputs, inputs, side], kernel);
     let (rows, columns) = (height + side / 2, width + side / 2);
     let frequencies = (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c)));
@@ -115,7 +124,8 @@ impl Products {
         let Self { n, reach, span, ref sums, terms } = *self;
         let phases: Vec<(f64, f64)> = (0..span * span)
             .map(|at| {
-                let turns = (at / span) as f64 * row + (at % span) as f64 * column - reach as f64 * (row + column);
+                let turns =
+                    (at / span) as f64 * row + (at % span) as f64 * column - reach as f64 * (row + column);
                 (std::f64::consts::TAU * turns.fract()).sin_cos()
             })
             .collect();
@@ -168,7 +178,10 @@ mod tests {
         for (rows, columns) in [(1, 1), (1, 7), (7, 1), (5, 9), (9, 5), (20, 20)] {
             let x = random(rows * columns, (rows * 31 + columns) as u64);
             let (bound, reached) = (matrix_norm(rows, columns, &x), reached(rows, columns, &x));
-            assert!(bound >= reached && bound < reached * (1.0 + 1e-6), "{rows} x {columns}: {bound} {reached}");
+            assert!(
+                bound >= reached && bound < reached * (1.0 + 1e-6),
+                "{rows} x {columns}: {bound} {reached}"
+            );
         }
         assert!(matrix_norm(3, 2, &[0.0; 6]) < 1e-100);
         assert!(matrix_norm(2, 1, &[f64::NAN, 0.0]).is_infinite());
@@ -186,7 +199,9 @@ mod tests {
                 let (from_row, from_column) = (row + r, column + c);
                 if (1..=height).contains(&from_row) && (1..=width).contains(&from_column) {
                     let from = (from_row - 1) * width + from_column - 1;
-                    matrix[(o * height * width + row * width + column) * columns + i * height * width + from] = tap;
+                    matrix
+                        [(o * height * width + row * width + column) * columns + i * height * width + from] =
+                        tap;
                 }
             }
         }

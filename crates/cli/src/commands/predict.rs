@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use subdeq::Backend;
 use subdeq::model::{Answer, Classifier};
 use subdeq::train::{ModelNote, certified_radii};
-use subdeq::Backend;
 
 use crate::colour::{bad, doubtful, good};
 use crate::device::on_device;

@@ -211,7 +211,8 @@ fn prepare(args: &Args) -> Result<(Dataset, TrainConfig), Failure> {
     if args.pool.is_some() && layout != Layout::Conv {
         return Err(Failure::usage("--pool belongs to --arch conv"));
     }
-    let mut config = crate::recipe::config(&data, layout, args.seed.unwrap_or(0), &args.recipe.wishes(args.wishes()))?;
+    let mut config =
+        crate::recipe::config(&data, layout, args.seed.unwrap_or(0), &args.recipe.wishes(args.wishes()))?;
     args.recipe.apply(&mut config)?;
     blocks::cores_mut(&mut config.model).try_for_each(|core| args.solving.apply(core))?;
     Ok((data, config))
@@ -252,7 +253,6 @@ fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainCon
         let core = crate::recipe::core(&name, layout)?;
         blocks::cores_mut(model).for_each(|of_block| of_block.clone_from(&core));
     }
-    blocks::cores_mut(model).try_for_each(|core| args.solving.apply(core))?;
     if args.pool.is_some() && layout != Layout::Conv {
         return Err(Failure::usage("--pool belongs to --arch conv"));
     }
@@ -274,6 +274,7 @@ fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainCon
     config.seed = args.seed.unwrap_or(config.seed);
     config.warm_start |= args.warm_start;
     args.recipe.apply(&mut config)?;
+    blocks::cores_mut(&mut config.model).try_for_each(|core| args.solving.apply(core))?;
     Ok((data, config))
 }
 
@@ -498,7 +499,12 @@ fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path, device: &str) 
         }
         _ => String::new(),
     };
-    eprintln!("{}: {size}{parameters}{solver}; seed {}; {}", model.core.name(), config.seed, folder.display());
+    eprintln!(
+        "{}: {size}{parameters}{solver}; seed {}; {}",
+        model.core.name(),
+        config.seed,
+        folder.display()
+    );
     if let Some(words) = recipe::in_words(config) {
         eprintln!("with {words}");
     }

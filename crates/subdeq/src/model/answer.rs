@@ -2,9 +2,9 @@
 
 use subdeq_engine::{Backend, Outcome, Picks, Real};
 
+use super::Classifier;
 use super::batch_norm::Statistics;
 use super::core_layer::CoreLayer;
-use super::Classifier;
 use super::passes::no_block;
 use crate::Result;
 

@@ -284,7 +284,14 @@ impl<D: Backend> Block<D> {
                     device.axpy(batch * self.shape.input_len(), 1.0, &b.share, gx)?;
                 }
                 gx => {
-                    injection.backward(device, batch, (x, gx.as_deref_mut()), None, &mut b.part, &mut b.gz)?;
+                    injection.backward(
+                        device,
+                        batch,
+                        (x, gx.as_deref_mut()),
+                        None,
+                        &mut b.part,
+                        &mut b.gz,
+                    )?;
                 }
             }
         }

@@ -80,7 +80,9 @@ impl<A: Send + Sync> Isometry<A> {
                 let found =
                     convolution_norm([shape.outputs, shape.inputs, 3], [shape.height, shape.width], &kernel);
                 if !found.is_finite() {
-                    return Err(Error::invalid("the weights of an injection are not finite: training has diverged"));
+                    return Err(Error::invalid(
+                        "the weights of an injection are not finite: training has diverged",
+                    ));
                 }
                 let factor = norm / found;
                 host.iter_mut().zip(kernel).for_each(|(w, kernel)| *w = D::Elem::from_f64(factor * kernel));

@@ -44,7 +44,9 @@ impl Lipschitz {
     pub(crate) fn check(&self, spec: &ClassifierSpec) -> Result<()> {
         for (what, x) in [("bound of the gain", self.gain), ("gain from pixels to numbers", self.per_pixel)] {
             if !(x > 0.0 && x.is_finite()) {
-                return Err(Error::invalid(format!("the {what} of a network must be a number above 0, not {x}")));
+                return Err(Error::invalid(format!(
+                    "the {what} of a network must be a number above 0, not {x}"
+                )));
             }
         }
         for (shape, block) in spec.blocks() {
@@ -63,7 +65,9 @@ impl Lipschitz {
 pub(super) fn reflected_margin(shape: BlockShape, core: &CoreSpec) -> Result<f64> {
     let layout = if shape.pool.is_some() { Layout::Conv } else { Layout::Dense };
     let margin = match core {
-        CoreSpec::Equilibrium { architecture, .. } if takes_linear_injection(&architecture.equation(layout)) => {
+        CoreSpec::Equilibrium { architecture, .. }
+            if takes_linear_injection(&architecture.equation(layout)) =>
+        {
             match architecture.parametrisation() {
                 Parametrisation::MonotoneTied { margin }
                 | Parametrisation::MonotoneProduct { margin }

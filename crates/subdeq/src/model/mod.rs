@@ -3,10 +3,12 @@
 
 mod affine;
 mod answer;
+mod attack;
 mod batch_norm;
 mod block;
 mod certificate;
 mod core_layer;
+mod gain;
 mod held;
 mod injection;
 mod isometry;
@@ -28,8 +30,10 @@ use serde::{Deserialize, Serialize};
 use subdeq_engine::{Backend, Summary};
 
 pub use answer::Answer;
+pub use attack::{Attack, Ball};
 pub(crate) use block::{BlockShape, block_prefix};
 pub use certificate::NetworkCertificate;
+pub use gain::{BlockGain, NetworkGain};
 pub use lipschitz::Lipschitz;
 pub use noise::Noise;
 pub use passes::Batch;

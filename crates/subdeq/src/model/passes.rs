@@ -235,7 +235,12 @@ impl<D: Backend> Classifier<D> {
             updates.extend(injections.map(Trained::update));
             updates.extend(block.core.updates());
         }
-        updates.extend(head.trained_mut().into_iter().chain(norm.iter_mut().flat_map(|norm| norm.parts_mut().0)).map(Trained::update));
+        updates.extend(
+            head.trained_mut()
+                .into_iter()
+                .chain(norm.iter_mut().flat_map(|norm| norm.parts_mut().0))
+                .map(Trained::update),
+        );
         device.adam(adam, &mut updates)?;
         drop(updates);
         blocks.iter_mut().try_for_each(|block| block.core.updated(adam.step))?;
@@ -275,11 +280,30 @@ impl<D: Backend> Classifier<D> {
             Some(norm) => norm.backward(device, shape, z, &b.gfeatures, gz)?,
             None => device.average_pool_backward(shape, &b.gfeatures, gz)?,
         }
-        self.blocks_backward(batch)
+        self.blocks_backward(batch, None)
     }
 
-    /// From the gradient of the last block's states to the gradients of all blocks' parameters.
-    fn blocks_backward(&mut self, batch: usize) -> Result<()> {
+    /// The gradients for the images that were evaluated last of `sum_k weights[k] logits[k]`, in a network without batch norm.
+    pub(super) fn pull_to_images(&mut self, weights: &[D::Elem]) -> Result<Vec<D::Elem>> {
+        let batch = weights.len() / self.spec.classes;
+        let len = batch * self.input_len();
+        let mut gx = self.device.zeros(len)?;
+        let Self { device, buffers, blocks, head, .. } = self;
+        let (device, b) = (&**device, made(buffers)?);
+        device.write(&mut b.glogits, 0, weights)?;
+        head.backward(device, batch, &b.features, None, &mut b.glogits, Some(&mut b.gfeatures))?;
+        let last = blocks.last_mut().ok_or_else(no_block)?;
+        let shape = last.shape.pooling(batch);
+        device.average_pool_backward(shape, &b.gfeatures, last.output_and_gradient()?.1)?;
+        self.blocks_backward(batch, Some(&mut gx))?;
+        self.finish_evaluation()?;
+        let mut gradient = vec![D::Elem::ZERO; len];
+        self.device.read(&gx, 0, &mut gradient)?;
+        Ok(self.in_file_order(gradient))
+    }
+
+    /// From the gradient of the last block's output to the gradients of all blocks' parameters, and to that of the images.
+    fn blocks_backward(&mut self, batch: usize, gx: Option<&mut D::Array>) -> Result<()> {
         let Self { device, buffers, blocks, tally, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
         for index in (1..blocks.len()).rev() {
@@ -288,7 +312,7 @@ impl<D: Backend> Classifier<D> {
             let shape = blocks[before].shape.pooling(batch);
             device.average_pool_backward(shape, from, blocks[before].output_and_gradient()?.1)?;
         }
-        blocks.first_mut().ok_or_else(no_block)?.backward(device, batch, (&b.x, None), tally)
+        blocks.first_mut().ok_or_else(no_block)?.backward(device, batch, (&b.x, gx), tally)
     }
 
     /// From the images that are loaded to their logits, with the running statistics of batch norm.
@@ -353,6 +377,18 @@ impl<D: Backend> Classifier<D> {
         }
         let turned = |image: &'a [D::Elem]| {
             (0..image.len()).map(move |at| image[at % channels * pixels + at / channels])
+        };
+        x.chunks_exact(channels * pixels).flat_map(turned).collect()
+    }
+
+    /// The way back from the order of the buffers.
+    fn in_file_order(&self, x: Vec<D::Elem>) -> Vec<D::Elem> {
+        let (channels, pixels) = (self.spec.channels, self.spec.height * self.spec.width);
+        if self.order() == Order::ChannelsFirst || channels == 1 {
+            return x;
+        }
+        let turned = |image: &[D::Elem]| -> Vec<D::Elem> {
+            (0..image.len()).map(|at| image[at % pixels * channels + at / pixels]).collect()
         };
         x.chunks_exact(channels * pixels).flat_map(turned).collect()
     }

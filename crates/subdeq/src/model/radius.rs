@@ -118,7 +118,7 @@ impl<D: Backend> Classifier<D> {
     }
 
     /// A stored array by its name.
-    fn array(state: &[(String, Vec<D::Elem>)], name: &str) -> Result<Vec<f64>> {
+    pub(super) fn array(state: &[(String, Vec<D::Elem>)], name: &str) -> Result<Vec<f64>> {
         let found = state.iter().find(|(given, _)| given == name);
         let (_, host) = found.ok_or_else(|| Error::invalid(format!("the model has no array `{name}`")))?;
         Ok(numbers(host))

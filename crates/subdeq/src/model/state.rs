@@ -88,8 +88,11 @@ impl<D: Backend> Classifier<D> {
             }
         }
         let affines = blocks().filter_map(|block| block.core.affine()).chain([&self.head]);
-        let injections = blocks().flat_map(|block| &block.injections).flat_map(|injection| injection.trained());
-        let others = affines.flat_map(|affine| affine.trained()).chain(self.norm.iter().flat_map(|norm| norm.trained()));
+        let injections =
+            blocks().flat_map(|block| &block.injections).flat_map(|injection| injection.trained());
+        let others = affines
+            .flat_map(|affine| affine.trained())
+            .chain(self.norm.iter().flat_map(|norm| norm.trained()));
         for trained in injections.chain(others) {
             all.extend(arrays(&trained.parameter.name, &trained.parameter, &trained.moments));
         }

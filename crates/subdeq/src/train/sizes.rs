@@ -330,7 +330,8 @@ fn norms(spec: &ClassifierSpec) -> Vec<(String, u64)> {
     let mut channels = 0;
     for (index, (_, block)) in spec.blocks().iter().enumerate() {
         channels = block.hidden as u64;
-        let (prefix, normed) = (block_prefix(index), if block.injection_norm { injections(block) } else { 0 });
+        let (prefix, normed) =
+            (block_prefix(index), if block.injection_norm { injections(block) } else { 0 });
         norms.extend((0..normed).map(|k| (format!("{prefix}injection{k}.norm"), channels)));
     }
     if spec.lipschitz.is_none() {
@@ -408,7 +409,8 @@ mod tests {
                 let state = model.state().unwrap();
                 check_arrays(&state_arrays(&spec).unwrap(), &state)
                     .unwrap_or_else(|why| panic!("{layout:?} {name}: {why}"));
-                let trained: usize = model.named_parameters().unwrap().iter().map(|(_, data)| data.len()).sum();
+                let trained: usize =
+                    model.named_parameters().unwrap().iter().map(|(_, data)| data.len()).sum();
                 assert_eq!(parameter_count(&spec).unwrap(), trained as u64, "{layout:?} {name}");
             }
         }

@@ -1,8 +1,10 @@
 //! What a training does beside plain steps.
 
-use subdeq::model::Lipschitz;
+use subdeq::Stopping;
+use subdeq::model::{CoreSpec, Lipschitz};
 use subdeq::train::TrainConfig;
 
+use crate::blocks::cores_mut;
 use crate::failure::Failure;
 use crate::recipe::Wishes;
 
@@ -47,6 +49,8 @@ pub struct RecipeOptions {
 /// What a training with a bounded gain does if nothing else is said: by an experiment on MNIST (RESULTS.md).
 const BOUNDED_MODEL: &str = "monotone-tied";
 const BOUNDED_RATE: f64 = 2e-3;
+/// What a solve's error takes from a radius is to be nothing beside it.
+const BOUNDED_TOLERANCE: f64 = 1e-5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Optimiser {
@@ -130,6 +134,12 @@ impl RecipeOptions {
         if let Some(gain) = self.lipschitz {
             let deviation = data.deviation.iter().fold(f64::INFINITY, |least, &d| least.min(d));
             model.lipschitz = Some(Lipschitz { gain, per_pixel: 1.0 / deviation });
+            let forward = Stopping::relative(BOUNDED_TOLERANCE);
+            cores_mut(model).for_each(|core| {
+                if let CoreSpec::Equilibrium { stopping, .. } = core {
+                    stopping.rule = forward.rule;
+                }
+            });
         }
         if model.lipschitz.is_some() && !self.injection_norm {
             // Blocks have one if nothing is said.
