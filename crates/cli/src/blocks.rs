@@ -114,6 +114,7 @@ mod tests {
             core: CoreSpec::named("monotone-tied", layout).unwrap(),
             init: Init::Release,
             deeper: Vec::new(),
+            lipschitz: None,
         }
     }
 

@@ -17,6 +17,7 @@ mod pictures;
 mod progress;
 mod recipe;
 mod report;
+mod robustness;
 mod solving;
 mod statistics;
 mod stop;

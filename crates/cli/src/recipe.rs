@@ -101,6 +101,7 @@ pub fn config(data: &Dataset, layout: Layout, seed: u64, wishes: &Wishes) -> Res
             core: core(name, layout)?,
             init: Init::Release,
             deeper: Vec::new(),
+            lipschitz: None,
         },
     };
     if let Some(blocks) = &wishes.blocks {

@@ -127,6 +127,7 @@ impl Options {
             core,
             init: Init::default(),
             deeper: Vec::new(),
+            lipschitz: None,
         };
         let data = DataConfig {
             name: "arrays".into(),

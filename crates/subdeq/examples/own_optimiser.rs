@@ -57,6 +57,7 @@ fn main() -> Result<()> {
         core: CoreSpec::named("monotone", Layout::Dense)?,
         init: Init::default(),
         deeper: Vec::new(),
+        lipschitz: None,
     };
     let mut model = Classifier::new(Arc::new(Cpu::<f32>::new(0)?), spec.clone(), &mut rng)?;
     let mut optimiser = Nesterov::default();

@@ -39,6 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         core,
         init: Init::Release,
         deeper: Vec::new(),
+        lipschitz: None,
     };
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);
     let x: Vec<f32> = (0..batch * channels * side * side).map(|_| rng.random_range(-1.7..1.7)).collect();

@@ -121,7 +121,8 @@ impl World {
             Kind::Images(config) => {
                 let run =
                     if new { RunFolder::create(folder, &**config)? } else { RunFolder::open(folder)?.0 };
-                let evaluation = EvaluationOptions { certify: 1, examples: 1, threads: 1 };
+                let evaluation =
+                    EvaluationOptions { certify: 1, examples: 1, threads: 1, ..Default::default() };
                 let options = RunOptions { evaluation, ..RunOptions::default() };
                 let watch = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
                 train_run(&self.device, &run, config, &self.images, &options, watch)?;
@@ -148,7 +149,7 @@ impl World {
         match &seed.kind {
             Kind::Images(_) => {
                 let (mut model, note) = load_model(&self.device, &folder.join(MODEL))?;
-                let plan = EvaluationOptions { certify: 1, examples: 1, threads: 1 };
+                let plan = EvaluationOptions { certify: 1, examples: 1, threads: 1, ..Default::default() };
                 evaluate_in_full(&mut model, &note, &self.images.test, &plan).map(drop)
             }
             Kind::Graph(_) => {
@@ -192,6 +193,7 @@ fn config(name: &str, layout: Layout, warm_start: bool) -> TrainConfig {
             core: CoreSpec::named(name, layout).expect("a name"),
             init: Init::Release,
             deeper: Vec::new(),
+            lipschitz: None,
         },
     }
 }

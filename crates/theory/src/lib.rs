@@ -50,6 +50,7 @@ mod model;
 pub mod monotone;
 pub mod network;
 mod newton;
+pub mod norm;
 mod normalised;
 pub mod operator;
 pub mod recheck;

@@ -33,6 +33,9 @@ class RunModule(nn.Module):
             raise ValueError(f"this run's model is {core['kind']}, not an equilibrium: there is no layer for it")
         if model.get("block"):
             raise ValueError("this run's model is a network of several blocks: there is no module for it")
+        if "lipschitz" in model:
+            raise ValueError("this run's model has a bounded gain (train --lipschitz): its weights are held by every update, which a "
+                             "PyTorch module would not do; `subdeq.load` runs it")
         architecture = core["architecture"]
         hidden, self.pool, channels = model["hidden"], model["pool"], model["channels"]
         images = self.pool is not None

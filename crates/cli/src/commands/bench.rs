@@ -168,6 +168,7 @@ fn measure_on<D: Backend<Elem = f32>>(
         core: core(args, case)?,
         init: Init::Release,
         deeper: Vec::new(),
+        lipschitz: None,
     };
     check_model(&spec, batch).map_err(Failure::usage)?;
     let mut model = Classifier::new(device.clone(), spec, &mut rng).map_err(Failure::usage)?;

@@ -14,8 +14,8 @@ use crate::device::on_device;
 use crate::failure::Failure;
 use crate::graph::GraphRunConfig;
 use crate::options::{Compute, DataDir, Output};
-use crate::trained;
 use crate::waiting::Waiting;
+use crate::{robustness, trained};
 
 /// Test a trained model: error, convergence, certificates.
 ///
@@ -31,6 +31,14 @@ pub struct Args {
     /// Test images to certify one by one, where nothing is proved for all inputs.
     #[arg(long, value_name = "N", default_value_t = 100)]
     samples: usize,
+    /// Radii (2-norm of pixels from 0 to 1, such as 0.5,1,1.58) at which the accuracy is wanted that is proved to stay, whatever is
+    /// changed within them [default: usual ones, for models of train --lipschitz].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = radius)]
+    radii: Vec<f64>,
+    /// Attack the first N test images (1000 if no number is given) by gradients, at the radii and within what is proved for each;
+    /// models of train --lipschitz.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1000")]
+    attack: Option<usize>,
     #[command(flatten)]
     data_dir: DataDir,
     #[command(flatten)]
@@ -53,6 +61,8 @@ fn evaluate<D: Backend<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<Exit
     let plan = EvaluationOptions {
         certify: args.samples,
         threads: args.compute.count(),
+        radii: args.radii.clone(),
+        attack: args.attack.unwrap_or(0),
         ..EvaluationOptions::default()
     };
     let mut evaluation = evaluate_in_full(&mut model, &note, &test, &plan).map_err(Failure::other)?;
@@ -72,6 +82,14 @@ fn evaluate<D: Backend<Elem = f32>>(args: &Args, device: &Arc<D>) -> Result<Exit
         print(&evaluation);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A radius from the command line.
+fn radius(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(radius) if radius >= 0.0 && radius.is_finite() => Ok(radius),
+        _ => Err("a radius is a number from 0".to_owned()),
+    }
 }
 
 /// The evaluation in a few lines.
@@ -96,5 +114,8 @@ pub fn print(evaluation: &Evaluation) {
                 100.0 * share
             );
         }
+    }
+    if let Some(found) = &evaluation.robustness {
+        robustness::lines(found).iter().for_each(|line| println!("{line}"));
     }
 }

@@ -232,7 +232,8 @@ fn prepare(args: &Args, ranks: &Ranks) -> Result<(Dataset, TrainConfig), Failure
     if args.pool.is_some() && layout != Layout::Conv {
         return Err(Failure::usage("--pool belongs to --arch conv"));
     }
-    let mut config = crate::recipe::config(&data, layout, args.seed.unwrap_or(0), &args.wishes())?;
+    let mut config =
+        crate::recipe::config(&data, layout, args.seed.unwrap_or(0), &args.recipe.wishes(args.wishes()))?;
     args.recipe.apply(&mut config)?;
     blocks::cores_mut(&mut config.model).try_for_each(|core| args.solving.apply(core))?;
     config.slices = args.slices_of(0, ranks);
@@ -274,7 +275,6 @@ fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainCon
         let core = crate::recipe::core(&name, layout)?;
         blocks::cores_mut(model).for_each(|of_block| of_block.clone_from(&core));
     }
-    blocks::cores_mut(model).try_for_each(|core| args.solving.apply(core))?;
     if args.pool.is_some() && layout != Layout::Conv {
         return Err(Failure::usage("--pool belongs to --arch conv"));
     }
@@ -296,6 +296,7 @@ fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainCon
     config.seed = args.seed.unwrap_or(config.seed);
     config.warm_start |= args.warm_start;
     args.recipe.apply(&mut config)?;
+    blocks::cores_mut(&mut config.model).try_for_each(|core| args.solving.apply(core))?;
     Ok((data, config))
 }
 

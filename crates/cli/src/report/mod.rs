@@ -6,6 +6,7 @@ mod confusion;
 mod curves;
 mod examples;
 mod graph;
+mod robustness;
 mod run;
 mod tiles;
 
@@ -76,6 +77,7 @@ fn section(html: &mut String, run: &Run) {
     }
     certificate::draw(html, run);
     curves::draw(html, run);
+    robustness::draw(html, run);
     graph::draw(html, run);
     examples::draw(html, run);
     confusion::draw(html, run);

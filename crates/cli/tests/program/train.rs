@@ -296,3 +296,33 @@ fn seeds_are_averaged_and_the_number_of_threads_changes_nothing() {
         }
     }
 }
+
+#[test]
+fn a_network_with_a_bounded_gain_is_certified_at_radii_and_attacked() {
+    let folder = tempfile::tempdir().unwrap();
+    let train = ["train", "--lipschitz", "4", "--epochs", "8", "--threads", "1", "--out", "run"];
+    let told = text(&ok(subdeq(folder.path(), &train)).stdout);
+    assert!(told.contains("gain from pixels (0 to 1) to logits: at most 4.0000, proved"), "{told}");
+    assert!(told.contains("right and proved to stay so"), "{told}");
+    let eval = ["eval", "run", "--radii", "0.1,0.5", "--attack", "30", "--json", "--threads", "1"];
+    let found = &json(&ok(subdeq(folder.path(), &eval)))["robustness"];
+    let certified: Vec<f64> = (0..2).map(|k| found["certified"][k][1].as_f64().unwrap()).collect();
+    assert!(certified[0] > 60.0 && certified[0] > certified[1] && certified[1] > 0.0, "{found}");
+    let attacked = &found["attacked"];
+    assert!(attacked["broken"] == 0 && attacked["samples"] == 30, "{attacked}");
+    for k in 0..2 {
+        let [proved, left] = [1, 2].map(|at| attacked["at"][k][at].as_f64().unwrap());
+        assert!(proved <= left && left <= attacked["clean"].as_f64().unwrap(), "{attacked}");
+    }
+    ok(subdeq(folder.path(), &["report", "run"]));
+    let page = std::fs::read_to_string(folder.path().join("run/report.html")).unwrap();
+    assert!(page.contains("Changed images") && page.contains("what attacks leave"));
+
+    // Continued as it was begun, and not otherwise; models without a gain are refused.
+    let other = subdeq(folder.path(), &["train", "--resume", "--out", "run", "--lipschitz", "5"]);
+    assert!(text(&other.stderr).contains("--lipschitz 5 where it has 4"), "{}", text(&other.stderr));
+    let other = subdeq(folder.path(), &["train", "--lipschitz", "4", "--model", "split-sign"]);
+    assert!(text(&other.stderr).contains("not bounded by construction"), "{}", text(&other.stderr));
+    let other = subdeq(folder.path(), &["eval", "run", "--radii", "-1"]);
+    assert_eq!(other.status.code(), Some(2));
+}

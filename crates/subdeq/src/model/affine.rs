@@ -112,6 +112,15 @@ impl<A: Send + Sync> Affine<A> {
         Ok(())
     }
 
+    pub fn shape(&self) -> AffineShape {
+        self.shape
+    }
+
+    /// `W`, to change.
+    pub fn weight_mut(&mut self) -> &mut A {
+        &mut self.weight.parameter.value
+    }
+
     /// Sets `b` to 0.
     pub fn clear_bias<D: Backend<Array = A>>(&mut self, device: &D) -> Result<()> {
         Ok(device.fill(self.outputs(), 0.0, &mut self.bias.parameter.value)?)

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use rand::Rng;
 use subdeq_engine::network::{ConvShape, NormPoolShape, Rows};
 use subdeq_engine::{Backend, Operator};
-use subdeq_map::{Activation, Map, Padding};
+use subdeq_map::Padding;
 
 use super::affine::AffineShape;
 use super::batch_norm::Statistics;
 use super::core_layer::{CoreLayer, CoreStart};
 use super::injection::{Injection, InjectionShape};
+use super::lipschitz::{reflected_margin, takes_linear_injection};
+use super::reflection::Reflection;
 use super::{BlockSpec, CoreSpec};
 use crate::memory::made;
 use crate::{Error, Init, Result, theory};
@@ -106,6 +108,8 @@ pub(super) struct Block<D: Backend> {
     /// Whether the core gets the positive parts of its injections.
     pub rectified: bool,
     pub core: CoreLayer<D>,
+    /// Of a network with a bounded gain: what comes out is reflected.
+    pub reflection: Option<Reflection<D::Array>>,
     buffers: Option<BlockBuffers<D>>,
 }
 
@@ -127,6 +131,7 @@ impl<D: Backend> Block<D> {
         index: usize,
         shape: BlockShape,
         spec: &BlockSpec,
+        reflected: bool,
         init: Init,
         rng: &mut impl Rng,
     ) -> Result<Self> {
@@ -147,7 +152,11 @@ impl<D: Backend> Block<D> {
         let injections = (0..count)
             .map(|k| Injection::new(&**device, &format!("{prefix}injection{k}"), injection, init, rng))
             .collect::<Result<_>>()?;
-        Ok(Self { shape, prefix, injections, rectified, core, buffers: None })
+        let reflection = match reflected {
+            true => Some(Reflection::new(reflected_margin(shape, &spec.core)?)),
+            false => None,
+        };
+        Ok(Self { shape, prefix, injections, rectified, core, reflection, buffers: None })
     }
 
     /// Makes room for batches of this many samples.
@@ -156,6 +165,9 @@ impl<D: Backend> Block<D> {
         self.buffers = None; // its memory may be needed for the larger one
         self.injections.iter_mut().try_for_each(|injection| injection.reserve(device, batch))?;
         self.core.reserve(device, batch)?;
+        if let Some(reflection) = &mut self.reflection {
+            reflection.reserve(device, state)?;
+        }
         self.buffers = Some(BlockBuffers {
             part: device.zeros(if parts > 1 { state } else { 0 })?,
             y: device.zeros(state * parts)?,
@@ -177,9 +189,26 @@ impl<D: Backend> Block<D> {
         Ok(&buffers.ok_or_else(|| Error::invalid("no batch was injected yet"))?.y)
     }
 
-    /// The states; and their gradient, to be filled before [`Block::backward`].
-    pub fn states_and_gradient(&mut self) -> Result<(&D::Array, &mut D::Array)> {
-        Ok((self.core.states()?, &mut made(&mut self.buffers)?.gz))
+    /// What comes out: the states, or the reflected ones.
+    pub fn output(&self) -> Result<&D::Array> {
+        match &self.reflection {
+            None => self.core.states(),
+            Some(reflection) => {
+                reflection.reflected().ok_or_else(|| Error::invalid("no batch was reflected yet"))
+            }
+        }
+    }
+
+    /// What comes out; and its gradient, to be filled before [`Block::backward`].
+    pub fn output_and_gradient(&mut self) -> Result<(&D::Array, &mut D::Array)> {
+        let Self { core, reflection, buffers, .. } = self;
+        let output = match reflection {
+            None => core.states()?,
+            Some(reflection) => {
+                reflection.reflected().ok_or_else(|| Error::invalid("no batch was reflected yet"))?
+            }
+        };
+        Ok((output, &mut made(buffers)?.gz))
     }
 
     /// From the input `x` to the injections.
@@ -209,10 +238,17 @@ impl<D: Backend> Block<D> {
         start: CoreStart<'_, D>,
         tally: &mut D::Tally,
     ) -> Result<()> {
-        self.core.forward(device, batch, &made(&mut self.buffers)?.y, start, tally)
+        let y = &made(&mut self.buffers)?.y;
+        self.core.forward(device, batch, y, start, tally)?;
+        match &mut self.reflection {
+            None => Ok(()),
+            Some(reflection) => {
+                reflection.forward(device, batch * self.shape.state_len(), self.core.states()?, y)
+            }
+        }
     }
 
-    /// From the gradient of the states to the gradients of the parameters, and to that of the input.
+    /// From the gradient of what comes out to the gradients of the parameters, and to that of the input.
     pub fn backward(
         &mut self,
         device: &D,
@@ -221,7 +257,14 @@ impl<D: Backend> Block<D> {
         tally: &mut D::Tally,
     ) -> Result<()> {
         let b = made(&mut self.buffers)?;
+        let len = batch * self.shape.state_len();
+        if let Some(reflection) = &mut self.reflection {
+            reflection.to_states(device, len, &mut b.gz)?;
+        }
         self.core.backward(device, batch, &b.y, &mut b.gz, &mut b.gy, tally)?;
+        if let Some(reflection) = &mut self.reflection {
+            reflection.to_injections(device, len, &mut b.gy)?;
+        }
         let (state, parts) = (self.shape.state_len(), self.injections.len());
         if let [injection] = &mut self.injections[..] {
             let rectified = self.rectified.then_some(&b.y);
@@ -254,14 +297,4 @@ impl<D: Backend> Block<D> {
         }
         Ok(())
     }
-}
-
-/// The monotone maps with an unbounded inner activation take `U x + b` as it is; all others need `y >= 0`.
-fn takes_linear_injection(map: &Map) -> bool {
-    map.is_monotone()
-        && map.injection() == subdeq_map::Injection::Inner
-        && matches!(
-            map.activation(),
-            Activation::Relu | Activation::LeakyRelu { .. } | Activation::Softplus { .. }
-        )
 }

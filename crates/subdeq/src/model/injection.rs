@@ -147,6 +147,15 @@ impl<A: Send + Sync> Injection<A> {
         NormPoolShape::vectors(batch * self.output_len / channels, channels)
     }
 
+    pub fn affine(&self) -> &Affine<A> {
+        &self.affine
+    }
+
+    /// `U`, to change.
+    pub fn weight_mut(&mut self) -> &mut A {
+        self.affine.weight_mut()
+    }
+
     pub fn norm(&self) -> Option<&BatchNorm<A>> {
         self.norm.as_ref().map(|normalised| &normalised.norm)
     }

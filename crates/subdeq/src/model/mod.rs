@@ -3,17 +3,23 @@
 
 mod affine;
 mod answer;
+mod attack;
 mod batch_norm;
 mod block;
 mod certificate;
 mod core_layer;
+mod gain;
+mod held;
 mod injection;
+mod isometry;
+mod lipschitz;
 mod names;
 mod network_radius;
 mod noise;
 mod optimise;
 mod passes;
 mod radius;
+mod reflection;
 mod state;
 mod thinning;
 mod trained;
@@ -25,8 +31,11 @@ use serde::{Deserialize, Serialize};
 use subdeq_engine::{Backend, Summary};
 
 pub use answer::Answer;
+pub use attack::{Attack, Ball};
 pub(crate) use block::{BlockShape, block_prefix};
 pub use certificate::NetworkCertificate;
+pub use gain::{BlockGain, NetworkGain};
+pub use lipschitz::Lipschitz;
 pub use noise::Noise;
 pub use passes::Batch;
 
@@ -34,6 +43,7 @@ use affine::{Affine, AffineShape};
 use batch_norm::BatchNorm;
 use block::Block;
 use core_layer::CoreLayer;
+use held::Held;
 use passes::Buffers;
 
 use crate::map::ParametrisedMap;
@@ -123,6 +133,9 @@ pub struct ClassifierSpec {
     /// The blocks behind the first one.
     #[serde(default, rename = "block", skip_serializing_if = "Vec::is_empty")]
     pub deeper: Vec<BlockSpec>,
+    /// A bound of the gain that the network is kept under; it has no batch norm then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lipschitz: Option<Lipschitz>,
 }
 
 impl ClassifierSpec {
@@ -195,7 +208,7 @@ impl From<Summary> for BatchReport {
 ///         architecture: ParametrisedMap::named("rational", Layout::Dense)?,
 ///         solver: None, stopping: Stopping::relative(1e-5), adjoint: None,
 ///     },
-///     init: Default::default(), deeper: Vec::new(),
+///     init: Default::default(), deeper: Vec::new(), lipschitz: None,
 /// };
 /// let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);
 /// let mut model = Classifier::new(Cpu::<f32>::new(1)?.into(), spec, &mut rng)?;
@@ -211,9 +224,11 @@ pub struct Classifier<D: Backend> {
     spec: ClassifierSpec,
     /// At least one.
     blocks: Vec<Block<D>>,
-    /// Behind the last block.
-    norm: BatchNorm<D::Array>,
+    /// Behind the last block; none in a network with a bounded gain.
+    norm: Option<BatchNorm<D::Array>>,
     head: Affine<D::Array>,
+    /// Of a network with a bounded gain.
+    held: Option<Held<D::Array>>,
     buffers: Option<Buffers<D>>,
     /// What happened since it was last read.
     tally: D::Tally,
@@ -228,14 +243,19 @@ impl<D: Backend> Classifier<D> {
         check_model(&spec, 1)?;
         let mut blocks = Vec::new();
         for (index, (shape, block)) in spec.blocks().iter().enumerate() {
-            blocks.push(Block::new(&device, index, *shape, block, spec.init, rng)?);
+            blocks.push(Block::new(&device, index, *shape, block, spec.lipschitz.is_some(), spec.init, rng)?);
         }
         let last = blocks.last().ok_or_else(passes::no_block)?.shape;
         let head_shape = AffineShape::Linear { inputs: last.pooled_len(), outputs: spec.classes };
         let head = Affine::new(&*device, "head", head_shape, Init::Release, rng)?;
-        let norm = BatchNorm::new(&*device, "norm", last.hidden)?;
+        let (norm, held) = match spec.lipschitz {
+            None => (Some(BatchNorm::new(&*device, "norm", last.hidden)?), None),
+            Some(bound) => (None, Some(Held::new(&*device, bound, &blocks, &head)?)),
+        };
         let (buffers, tally) = (None, device.tally()?);
-        Ok(Self { device, spec, blocks, norm, head, buffers, tally })
+        let mut model = Self { device, spec, blocks, norm, head, held, buffers, tally };
+        model.hold()?;
+        Ok(model)
     }
 
     /// Its shape.
@@ -283,6 +303,16 @@ impl<D: Backend> Classifier<D> {
     /// The last block, whose states are classified.
     fn last(&self) -> Result<&Block<D>> {
         self.blocks.last().ok_or_else(passes::no_block)
+    }
+
+    /// `2 m` of a block, if what comes out of it are the reflected states `2 m z - y`.
+    pub(crate) fn reflection(&self, block: usize) -> Option<f64> {
+        self.blocks[block].reflection.as_ref().map(reflection::Reflection::factor)
+    }
+
+    /// Whether features are reflected states, so that they are not what a certificate's solutions are.
+    fn is_reflected(&self) -> bool {
+        self.blocks.iter().any(|block| block.reflection.is_some())
     }
 
     /// Numbers in one image.

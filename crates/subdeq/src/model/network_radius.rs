@@ -50,6 +50,12 @@ impl<D: Backend> Classifier<D> {
         x: &[D::Elem],
         certificate: &NetworkCertificate,
     ) -> Result<Vec<Option<f64>>> {
+        if self.is_reflected() {
+            return self.reflected_radii(x, certificate);
+        }
+        if let Some(single) = certificate.single() {
+            return self.certified_radii(x, single);
+        }
         let answers = self.answers(x)?;
         let Some(links) = self.links(certificate)? else { return Ok(vec![None; answers.len()]) };
         let passed = self.passed(answers.len())?;
@@ -74,7 +80,8 @@ impl<D: Backend> Classifier<D> {
 
     /// Of all blocks, if each is an equilibrium whose solutions follow in the 2-norm.
     fn links(&mut self, certificate: &NetworkCertificate) -> Result<Option<Vec<Link>>> {
-        if certificate.layers().len() != self.blocks.len() {
+        // Behind a reflected layer the features are not its states.
+        if certificate.layers().len() != self.blocks.len() || self.is_reflected() {
             return Ok(None);
         }
         let (mut links, mut window) = (Vec::new(), 1);

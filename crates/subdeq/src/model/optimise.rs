@@ -36,7 +36,7 @@ impl<D: Backend> Classifier<D> {
     /// # let core = CoreSpec::named("split-sign", Layout::Dense)?;
     /// # let spec = ClassifierSpec {
     /// #     height: 1, width: 2, channels: 1, hidden: 4, pool: None, injection_norm: false, classes: 2, core,
-    /// #     init: Default::default(), deeper: Vec::new(),
+    /// #     init: Default::default(), deeper: Vec::new(), lipschitz: None,
     /// # };
     /// # let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);
     /// # let mut model = Classifier::new(Cpu::<f32>::new(1)?.into(), spec, &mut rng)?;
@@ -61,6 +61,7 @@ impl<D: Backend> Classifier<D> {
             optimiser(name, value, gradient);
         }
         self.set_parameters(&values)?;
+        self.hold()?;
         for layer in self.equilibria().filter(|layer| layer.changes().is_multiple_of(STEP_PERIOD)) {
             layer.choose_step()?;
         }

@@ -74,7 +74,9 @@ impl<D: Backend> Classifier<D> {
             return Err(Error::invalid(format!("a batch of {batch} images is larger than any memory")));
         }
         self.buffers = None; // its memory may be needed for the larger one
-        self.norm.reserve(device, batch * features)?;
+        if let Some(norm) = &mut self.norm {
+            norm.reserve(device, batch * features)?;
+        }
         self.blocks.iter_mut().try_for_each(|block| block.reserve(device, batch))?;
         let between = || {
             let inner = &self.blocks[..self.blocks.len() - 1];
@@ -233,10 +235,16 @@ impl<D: Backend> Classifier<D> {
             updates.extend(injections.map(Trained::update));
             updates.extend(block.core.updates());
         }
-        updates.extend(head.trained_mut().into_iter().chain(norm.parts_mut().0).map(Trained::update));
+        updates.extend(
+            head.trained_mut()
+                .into_iter()
+                .chain(norm.iter_mut().flat_map(|norm| norm.parts_mut().0))
+                .map(Trained::update),
+        );
         device.adam(adam, &mut updates)?;
         drop(updates);
-        blocks.iter_mut().try_for_each(|block| block.core.updated(adam.step))
+        blocks.iter_mut().try_for_each(|block| block.core.updated(adam.step))?;
+        self.hold()
     }
 
     /// Forward and backward pass of the images that are loaded.
@@ -251,8 +259,11 @@ impl<D: Backend> Classifier<D> {
         let (device, b) = (&**device, made(buffers)?);
         let last = blocks.last_mut().ok_or_else(no_block)?;
         let shape = last.shape.pooling(batch);
-        let (z, gz) = last.states_and_gradient()?;
-        norm.forward(device, shape, Statistics::OfBatch, z, &mut b.features)?;
+        let (z, gz) = last.output_and_gradient()?;
+        match norm {
+            Some(norm) => norm.forward(device, shape, Statistics::OfBatch, z, &mut b.features)?,
+            None => device.average_pool(shape, z, &mut b.features)?,
+        }
         let drop_features = |features: &mut D::Array| match &lesson.head {
             Some((dropout, picks)) => {
                 device.drop_entries(shape.pooled_len(), picks.clone(), dropout, features)
@@ -265,21 +276,43 @@ impl<D: Backend> Classifier<D> {
         device.cross_entropy(batch, spec.classes, smoothing, &b.logits, &b.labels, &mut b.glogits, tally)?;
         head.backward(device, batch, &b.features, None, &mut b.glogits, Some(&mut b.gfeatures))?;
         drop_features(&mut b.gfeatures)?;
-        norm.backward(device, shape, z, &b.gfeatures, gz)?;
-        self.blocks_backward(batch)
+        match norm {
+            Some(norm) => norm.backward(device, shape, z, &b.gfeatures, gz)?,
+            None => device.average_pool_backward(shape, &b.gfeatures, gz)?,
+        }
+        self.blocks_backward(batch, None)
     }
 
-    /// From the gradient of the last block's states to the gradients of all blocks' parameters.
-    fn blocks_backward(&mut self, batch: usize) -> Result<()> {
+    /// The gradients for the images that were evaluated last of `sum_k weights[k] logits[k]`, in a network without batch norm.
+    pub(super) fn pull_to_images(&mut self, weights: &[D::Elem]) -> Result<Vec<D::Elem>> {
+        let batch = weights.len() / self.spec.classes;
+        let len = batch * self.input_len();
+        let mut gx = self.device.zeros(len)?;
+        let Self { device, buffers, blocks, head, .. } = self;
+        let (device, b) = (&**device, made(buffers)?);
+        device.write(&mut b.glogits, 0, weights)?;
+        head.backward(device, batch, &b.features, None, &mut b.glogits, Some(&mut b.gfeatures))?;
+        let last = blocks.last_mut().ok_or_else(no_block)?;
+        let shape = last.shape.pooling(batch);
+        device.average_pool_backward(shape, &b.gfeatures, last.output_and_gradient()?.1)?;
+        self.blocks_backward(batch, Some(&mut gx))?;
+        self.finish_evaluation()?;
+        let mut gradient = vec![D::Elem::ZERO; len];
+        self.device.read(&gx, 0, &mut gradient)?;
+        Ok(self.in_file_order(gradient))
+    }
+
+    /// From the gradient of the last block's output to the gradients of all blocks' parameters, and to that of the images.
+    fn blocks_backward(&mut self, batch: usize, gx: Option<&mut D::Array>) -> Result<()> {
         let Self { device, buffers, blocks, tally, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
         for index in (1..blocks.len()).rev() {
             let (before, from) = (index - 1, &mut b.gpooled[index - 1]);
             blocks[index].backward(device, batch, (&b.pooled[before], Some(from)), tally)?;
             let shape = blocks[before].shape.pooling(batch);
-            device.average_pool_backward(shape, from, blocks[before].states_and_gradient()?.1)?;
+            device.average_pool_backward(shape, from, blocks[before].output_and_gradient()?.1)?;
         }
-        blocks.first_mut().ok_or_else(no_block)?.backward(device, batch, (&b.x, None), tally)
+        blocks.first_mut().ok_or_else(no_block)?.backward(device, batch, (&b.x, gx), tally)
     }
 
     /// From the images that are loaded to their logits, with the running statistics of batch norm.
@@ -288,8 +321,11 @@ impl<D: Backend> Classifier<D> {
         let Self { device, buffers, blocks, norm, head, .. } = self;
         let (device, b) = (&**device, made(buffers)?);
         let last = blocks.last().ok_or_else(no_block)?;
-        let (shape, z) = (last.shape.pooling(batch), last.core.states()?);
-        norm.forward(device, shape, Statistics::Running, z, &mut b.features)?;
+        let (shape, z) = (last.shape.pooling(batch), last.output()?);
+        match norm {
+            Some(norm) => norm.forward(device, shape, Statistics::Running, z, &mut b.features)?,
+            None => device.average_pool(shape, z, &mut b.features)?,
+        }
         head.forward(device, batch, &b.features, false, &mut b.logits)
     }
 
@@ -345,6 +381,18 @@ impl<D: Backend> Classifier<D> {
         x.chunks_exact(channels * pixels).flat_map(turned).collect()
     }
 
+    /// The way back from the order of the buffers.
+    fn in_file_order(&self, x: Vec<D::Elem>) -> Vec<D::Elem> {
+        let (channels, pixels) = (self.spec.channels, self.spec.height * self.spec.width);
+        if self.order() == Order::ChannelsFirst || channels == 1 {
+            return x;
+        }
+        let turned = |image: &[D::Elem]| -> Vec<D::Elem> {
+            (0..image.len()).map(|at| image[at % pixels * channels + at / pixels]).collect()
+        };
+        x.chunks_exact(channels * pixels).flat_map(turned).collect()
+    }
+
     /// Puts the images that are picked together in the buffers.
     fn gather(&mut self, images: &D::Images, picks: Picks<'_, D::Integers>, crop: Crop) -> Result<usize> {
         let batch = picks.range.len();
@@ -381,7 +429,7 @@ impl<D: Backend> Classifier<D> {
             block.inject(device, batch, statistics, x)?;
             block.solve(device, batch, start.take().unwrap_or(CoreStart::Usual), tally)?;
             if let Some(pooled) = b.pooled.get_mut(index) {
-                device.average_pool(block.shape.pooling(batch), block.core.states()?, pooled)?;
+                device.average_pool(block.shape.pooling(batch), block.output()?, pooled)?;
             }
         }
         Ok(())

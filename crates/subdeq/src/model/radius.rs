@@ -55,11 +55,14 @@ pub(super) struct Input {
 impl<D: Backend> Classifier<D> {
     /// For each image a radius (2-norm, in the numbers that the model reads) within which every image is given the same
     /// class by the exact model; `None` where the certificate, which must be for all inputs that the layer is meant for, does not
-    /// bound how far solutions move.
+    /// bound how far solutions move, and for networks, which [`Classifier::network_radii`] is for.
     ///
     /// # Errors
     /// Images that do not fit.
     pub fn certified_radii(&mut self, x: &[D::Elem], certificate: &Certificate) -> Result<Vec<Option<f64>>> {
+        if self.blocks.len() != 1 || self.is_reflected() {
+            return Ok(vec![None; x.len() / self.input_len()]);
+        }
         let (head, input) = (self.head()?, self.input(0)?);
         let answers = self.answers(x)?;
         let Some(layer) = self.equilibrium() else { return Ok(vec![None; answers.len()]) };
@@ -88,7 +91,7 @@ impl<D: Backend> Classifier<D> {
     }
 
     /// A stored array by its name.
-    fn array(state: &[(String, Vec<D::Elem>)], name: &str) -> Result<Vec<f64>> {
+    pub(super) fn array(state: &[(String, Vec<D::Elem>)], name: &str) -> Result<Vec<f64>> {
         let found = state.iter().find(|(given, _)| given == name);
         let (_, host) = found.ok_or_else(|| Error::invalid(format!("the model has no array `{name}`")))?;
         Ok(numbers(host))

@@ -90,12 +90,14 @@ impl<D: Backend> Classifier<D> {
         let affines = blocks().filter_map(|block| block.core.affine()).chain([&self.head]);
         let injections =
             blocks().flat_map(|block| &block.injections).flat_map(|injection| injection.trained());
-        let others = affines.flat_map(|affine| affine.trained()).chain(self.norm.trained());
+        let others = affines
+            .flat_map(|affine| affine.trained())
+            .chain(self.norm.iter().flat_map(|norm| norm.trained()));
         for trained in injections.chain(others) {
             all.extend(arrays(&trained.parameter.name, &trained.parameter, &trained.moments));
         }
         let norms = blocks().flat_map(|block| &block.injections).filter_map(|injection| injection.norm());
-        for norm in norms.chain([&self.norm]) {
+        for norm in norms.chain(&self.norm) {
             all.extend(norm.statistics().map(|(name, array)| (name, norm.channels(), array)));
         }
         all
@@ -119,10 +121,13 @@ impl<D: Backend> Classifier<D> {
                 }
             }
         }
-        let channels = norm.channels();
-        let (trained, statistics) = norm.parts_mut();
-        learned.extend(trained.into_iter().chain(head.trained_mut()));
-        remembered.extend(statistics.map(|(name, array)| (name, channels, array)));
+        learned.extend(head.trained_mut());
+        if let Some(norm) = norm {
+            let channels = norm.channels();
+            let (trained, statistics) = norm.parts_mut();
+            learned.extend(trained);
+            remembered.extend(statistics.map(|(name, array)| (name, channels, array)));
+        }
         for trained in learned {
             let name = trained.parameter.name.clone();
             all.extend(arrays_mut(&name, &mut trained.parameter, &mut trained.moments));

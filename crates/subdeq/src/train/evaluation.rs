@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Robustness;
 use crate::model::NetworkCertificate;
 use crate::{Certificate, Verdict};
 
@@ -41,6 +42,9 @@ pub struct Evaluation {
     pub residuals: Vec<Vec<f64>>,
     /// A few test inputs with what the model makes of them.
     pub examples: Vec<Example>,
+    /// Accuracy under changes of the images, where it was asked for or the network is built for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub robustness: Option<Robustness>,
 }
 
 /// A verdict in three words and a number.

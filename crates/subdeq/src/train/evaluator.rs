@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use subdeq_engine::{Backend, Picks, View};
 
+use super::robustness::robustness;
 use super::trainer::{EVALUATION_BATCH, in_order};
 use super::{Evaluation, Example, Images, ModelNote, Order};
 use crate::model::{Answer, Classifier};
@@ -17,7 +18,7 @@ const CURVE_LIMIT: usize = 60;
 const CURVES: usize = 4;
 
 /// How much of an evaluation is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EvaluationOptions {
     /// Samples to certify one by one, where nothing is proved for all inputs.
     pub certify: usize,
@@ -25,11 +26,16 @@ pub struct EvaluationOptions {
     pub examples: usize,
     /// Threads that certify; 0 for all cores.
     pub threads: usize,
+    /// Radii (2-norm of pixels from 0 to 1) at which the certified accuracy is computed; usual ones for a network that is built for
+    /// them, if none are given.
+    pub radii: Vec<f64>,
+    /// Samples to attack at these radii, and within their own.
+    pub attack: usize,
 }
 
 impl Default for EvaluationOptions {
     fn default() -> Self {
-        Self { certify: 100, examples: 24, threads: 0 }
+        Self { certify: 100, examples: 24, threads: 0, radii: Vec::new(), attack: 0 }
     }
 }
 
@@ -75,6 +81,7 @@ pub fn evaluate_in_full<D: Backend<Elem = f32>>(
         iterations: if note.certificate.is_some() { iterations.into_iter().collect() } else { Vec::new() },
         residuals: curves(model, images)?,
         examples: examples(model, note, images, (&answers, &verdicts), plan.examples)?,
+        robustness: robustness(model, note, images, &answers, plan)?,
     })
 }
 
@@ -91,10 +98,7 @@ pub fn certified_radii<D: Backend<Elem = f32>>(
     let Some(certificate) = &note.certificate else {
         return Ok(vec![None; x.len() / model.input_len()]);
     };
-    let radii = match certificate.single() {
-        Some(single) => model.certified_radii(x, single)?,
-        None => model.network_radii(x, certificate)?,
-    };
+    let radii = model.network_radii(x, certificate)?;
     // Standardised numbers move by 1/deviation per pixel value, and are themselves rounded to f32.
     let deviation = note.config.data.deviation.iter().fold(f64::INFINITY, |m, &d| m.min(d));
     let in_pixels = |(radius, x): (Option<f64>, &[f32])| {
@@ -133,7 +137,7 @@ fn answers<D: Backend<Elem = f32>>(model: &mut Classifier<D>, images: &Images) -
     Ok(found)
 }
 
-fn standardised(images: &Images, indices: &[usize]) -> Vec<f32> {
+pub(super) fn standardised(images: &Images, indices: &[usize]) -> Vec<f32> {
     let len = images.image_len();
     let mut x = vec![0.0; indices.len() * len];
     for (&index, x) in indices.iter().zip(x.chunks_exact_mut(len)) {

@@ -13,6 +13,8 @@ use crate::{OdeActivation, Result};
 
 /// How images become the numbers of a dense layer, and pooled images those of the last.
 const FLATTENED: &str = "channel x row x column";
+/// The same of reflected states that are pooled.
+const PIXEL_BY_PIXEL: &str = "row x column x channel";
 
 /// The texts of a model's file, by their keys; those of lists and objects are JSON.
 ///
@@ -77,13 +79,16 @@ fn layers<D: Backend>(model: &mut Classifier<D>) -> Result<Vec<Value>> {
         let (count, rectified) = model.injections(index);
         layers.extend((0..count).map(|k| injection(index, k, block, rectified)));
         layers.push(core(model, index, &block.core)?);
-        if index + 1 == blocks.len() {
+        if let Some(factor) = model.reflection(index) {
+            layers.push(json!({ "layer": "reflect", "equation": "factor z - y", "factor": factor }));
+        } else if index + 1 == blocks.len() {
             layers.push(batch_norm("norm"));
         }
         layers.extend(block.pool.map(|window| json!({ "layer": "average-pool", "window": window })));
     }
     if images {
-        layers.push(json!({ "layer": "flatten", "order": FLATTENED }));
+        let order = if model.spec().lipschitz.is_some() { PIXEL_BY_PIXEL } else { FLATTENED };
+        layers.push(json!({ "layer": "flatten", "order": order }));
     }
     layers.push(json!({ "layer": "linear", "weight": "head.weight", "bias": "head.bias" }));
     Ok(layers)

@@ -25,7 +25,7 @@ pub struct Parts {
 }
 
 /// How a run goes about its work; nothing of it changes the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RunOptions {
     /// How much of an evaluation is wanted at the end.
     pub evaluation: EvaluationOptions,

@@ -99,6 +99,7 @@ pub fn check_model(spec: &ClassifierSpec, batch: usize) -> Result<()> {
         check_block(index, shape, block.pool.is_some() == pool.is_some())?;
         check_core(&block.core)?;
     }
+    spec.lipschitz.map_or(Ok(()), |bound| bound.check(spec))?;
     let what = format!(
         "a model of {hidden} units or channels for images of {height} x {width} x {channels}, {batch} of them at a time,"
     );
@@ -333,7 +334,9 @@ fn norms(spec: &ClassifierSpec) -> Vec<(String, u64)> {
             (block_prefix(index), if block.injection_norm { injections(block) } else { 0 });
         norms.extend((0..normed).map(|k| (format!("{prefix}injection{k}.norm"), channels)));
     }
-    norms.push(("norm".to_owned(), channels));
+    if spec.lipschitz.is_none() {
+        norms.push(("norm".to_owned(), channels));
+    }
     norms
 }
 
@@ -375,6 +378,7 @@ mod tests {
             core: CoreSpec::named(name, layout).unwrap(),
             init: Init::Release,
             deeper: Vec::new(),
+            lipschitz: None,
         }
     }
 

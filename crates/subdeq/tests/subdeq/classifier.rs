@@ -2,7 +2,7 @@
 
 use crate::common::{cpu, random, rng};
 use subdeq::map::ParametrisedMap;
-use subdeq::model::{BlockSpec, Classifier, ClassifierSpec, CoreSpec};
+use subdeq::model::{BlockSpec, Classifier, ClassifierSpec, CoreSpec, Lipschitz};
 use subdeq::{Adam, Cpu, Init, Layout, OdeActivation, Stopping};
 
 fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
@@ -18,6 +18,7 @@ fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
         core,
         init: Init::Release,
         deeper: Vec::new(),
+        lipschitz: None,
     }
 }
 
@@ -96,7 +97,15 @@ fn the_loss_moves_as_each_gradient_says() {
             ["monotone", "split-sign", "power-ratio", "explicit-tanh", "node-tanh"].contains(&core.name())
         });
         let normed = normed.map(|core| ClassifierSpec { injection_norm: true, ..spec(layout, core) });
-        for spec in plain.chain(normed).chain(networks(layout, 1e-13)) {
+        // Reflected blocks, whose injections are read twice.
+        let bounded = ["monotone-tied", "monotone-product", "monotone"]
+            .map(|name| spec(layout, equilibrium(name, layout, 1e-13)));
+        let bounded = bounded.into_iter().chain([networks(layout, 1e-13).remove(0)]).map(|mut spec| {
+            spec.lipschitz = Some(Lipschitz { gain: 3.0, per_pixel: 1.0 });
+            spec.deeper.iter_mut().for_each(|block| block.injection_norm = false);
+            spec
+        });
+        for spec in plain.chain(normed).chain(networks(layout, 1e-13)).chain(bounded) {
             let what = format!("{layout:?}, {spec:?}");
             let mut model = Classifier::<Cpu<f64>>::new(cpu(), spec, &mut rng(1)).unwrap();
             let x = random(6 * 32, 2);

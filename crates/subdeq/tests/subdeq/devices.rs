@@ -46,6 +46,7 @@ pub fn spec(layout: Layout, core: CoreSpec) -> ClassifierSpec {
         core,
         init,
         deeper: Vec::new(),
+        lipschitz: None,
     }
 }
 
@@ -181,7 +182,8 @@ fn trained<D: Backend<Elem = f32>>(
         Ok((run, _)) => run,
         Err(_) => RunFolder::create(folder, config)?,
     };
-    let evaluation = EvaluationOptions { certify: 2, examples: 2, threads: 1 };
+    let evaluation =
+        EvaluationOptions { certify: 2, examples: 2, threads: 1, ..EvaluationOptions::default() };
     let options = RunOptions { evaluation, ..RunOptions::default() };
     let go_on = &mut |_: subdeq::train::Progress<'_>| ControlFlow::Continue(());
     train_run(device, &run, config, &parts(), &options, go_on)?;

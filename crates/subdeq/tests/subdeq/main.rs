@@ -10,6 +10,7 @@ mod fixed_points;
 #[cfg(target_os = "linux")]
 mod fuzz_model_files;
 mod gradients;
+mod lipschitz;
 mod model_file;
 mod networks;
 mod ode;

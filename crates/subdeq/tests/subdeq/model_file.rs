@@ -31,6 +31,7 @@ fn normed(name: &str, layout: Layout, injection_norm: bool) -> (Model, ModelNote
         core: CoreSpec::named(name, layout).unwrap(),
         init: Init::Release,
         deeper: Vec::new(),
+        lipschitz: None,
     };
     let data = DataConfig {
         name: "none".into(),

@@ -42,6 +42,7 @@ fn trained(name: &str, layout: Layout, injection_norm: bool) -> Model {
         },
         init: Init::Release,
         deeper: Vec::new(),
+        lipschitz: None,
     };
     let mut model = Model::new(cpu(), spec, &mut rng(3)).unwrap();
     let (x, labels) = images();

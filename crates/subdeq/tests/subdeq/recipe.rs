@@ -121,7 +121,8 @@ pub fn trained(
 ) -> (Vec<(String, Vec<f32>)>, usize) {
     let device = Arc::new(Cpu::<f32>::new(threads).unwrap());
     let run = RunFolder::create(folder, config).unwrap();
-    let evaluation = EvaluationOptions { certify: 2, examples: 2, threads: 1 };
+    let evaluation =
+        EvaluationOptions { certify: 2, examples: 2, threads: 1, ..EvaluationOptions::default() };
     let options = RunOptions { evaluation, ..RunOptions::default() };
     for stop in stops.iter().copied().chain([usize::MAX]) {
         let mut batches = 0;

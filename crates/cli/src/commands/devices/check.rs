@@ -271,6 +271,7 @@ fn training<D: Backend<Elem = f32>>(
         core,
         init: Init::Release,
         deeper: Vec::new(),
+        lipschitz: None,
     };
     compared_losses(device, cpu, spec)
 }
@@ -300,6 +301,7 @@ fn network_training<D: Backend<Elem = f32>>(
         core: core.clone(),
         init: Init::Release,
         deeper: vec![block(16, 2, 2), block(12, 1, 4)],
+        lipschitz: None,
     };
     compared_losses(device, cpu, spec)
 }
