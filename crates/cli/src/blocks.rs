@@ -29,11 +29,13 @@ impl Blocks {
     }
 
     /// Makes a model one of these blocks: injections with batch norm, all but the first with a stride of 2 where that divides the
-    /// sides of what they read, and what the last block has pooled by `window`, or as a whole.
-    pub fn apply(&self, model: &mut ClassifierSpec, window: Option<usize>) {
+    /// sides of what they read, and what the last block has pooled by `window`, or to as many cells as the window `usual` of a model
+    /// of one block leaves.
+    pub fn apply(&self, model: &mut ClassifierSpec, window: Option<usize>, usual: usize) {
         let Some((&first, others)) = self.0.split_first() else { return };
         let conv = model.pool.is_some();
         let (mut height, mut width) = (model.height, model.width);
+        let cells = (height.min(width) / usual.max(1)).max(1);
         model.hidden = first;
         model.injection_norm = true;
         model.deeper.clear();
@@ -51,7 +53,7 @@ impl Blocks {
             model.deeper.push(block);
         }
         if conv {
-            let last = Some(window.unwrap_or(height.min(width)));
+            let last = Some(window.unwrap_or(height.min(width).div_ceil(cells)));
             match model.deeper.last_mut() {
                 Some(block) => (model.pool, block.pool) = (Some(1), last),
                 None => model.pool = last,
@@ -122,17 +124,17 @@ mod tests {
     fn blocks_halve_images_while_they_can() {
         let made = |side, window| {
             let mut model = model(side, Some(6));
-            Blocks::parse("8, 16,16,4").unwrap().apply(&mut model, window);
+            Blocks::parse("8, 16,16,4").unwrap().apply(&mut model, window, side / 4);
             let deeper: Vec<_> = model.deeper.iter().map(|b| (b.hidden, b.stride, b.pool)).collect();
             assert!(model.injection_norm && (model.hidden, model.pool) == (8, Some(1)));
             assert_eq!(Blocks::of(&model).to_string(), "8,16,16,4");
             deeper
         };
-        assert_eq!(made(28, None), [(16, 2, Some(1)), (16, 2, Some(1)), (4, 1, Some(7))]);
+        assert_eq!(made(28, None), [(16, 2, Some(1)), (16, 2, Some(1)), (4, 1, Some(2))]);
         assert_eq!(made(32, Some(2)), [(16, 2, Some(1)), (16, 2, Some(1)), (4, 2, Some(2))]);
-        assert_eq!(made(8, None), [(16, 2, Some(1)), (16, 1, Some(1)), (4, 1, Some(4))]);
+        assert_eq!(made(8, None), [(16, 2, Some(1)), (16, 1, Some(1)), (4, 1, Some(1))]);
         let mut dense = model(8, None);
-        Blocks::parse("8,16").unwrap().apply(&mut dense, None);
+        Blocks::parse("8,16").unwrap().apply(&mut dense, None, 1);
         assert_eq!((dense.pool, dense.deeper[0].pool, dense.deeper[0].stride), (None, None, 1));
         for wrong in ["", "8,", "8,0", "8;16", "-1"] {
             assert!(Blocks::parse(wrong).unwrap_err().contains("64,128,128"), "{wrong}");

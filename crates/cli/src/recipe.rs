@@ -105,7 +105,7 @@ pub fn config(data: &Dataset, layout: Layout, seed: u64, wishes: &Wishes) -> Res
         },
     };
     if let Some(blocks) = &wishes.blocks {
-        blocks.apply(&mut config.model, wishes.pool);
+        blocks.apply(&mut config.model, wishes.pool, usual.pool);
     }
     config.check().map_err(Failure::usage)?;
     Ok(config)

@@ -93,7 +93,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_parser = Blocks::parse, conflicts_with = "channels")]
     blocks: Option<Blocks>,
     /// Side of the window of the average pooling in front of the last layer (conv) [default: 8; 6 for MNIST, 4 for digits; with
-    /// --blocks, the whole image].
+    /// --blocks, what leaves as many cells].
     #[arg(long, value_name = "N")]
     pool: Option<usize>,
     /// How the images are divided and standardised: as in the published program, as the paper says, or with all official training
@@ -281,7 +281,7 @@ fn overridden(args: &Args, mut config: TrainConfig) -> Result<(Dataset, TrainCon
     let pool = model.pool.unwrap_or_else(|| crate::recipe::usual_pool(&data));
     model.pool = (layout == Layout::Conv).then_some(pool);
     if let Some(blocks) = &args.blocks {
-        blocks.apply(model, args.pool);
+        blocks.apply(model, args.pool, crate::recipe::usual_pool(&data));
     } else if let Some(window) = args.pool {
         blocks::set_last_window(model, window);
     }

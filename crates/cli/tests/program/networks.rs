@@ -38,7 +38,7 @@ fn a_network_is_trained_certified_and_asked() {
         "train --arch conv --model monotone-tied --blocks 8,12 --epochs 3 --lr 0.005 --out run",
     );
     let (out, err) = (text(&told.stdout), text(&told.stderr));
-    assert!(err.contains("2 blocks of 8,12 channels, pooled 4x4; 3024 parameters"), "{err}");
+    assert!(err.contains("2 blocks of 8,12 channels, pooled 2x2; 3384 parameters"), "{err}");
     assert!(
         out.contains("certificate: PROVEN: the network has exactly one state")
             && out.contains("Layer 2: PROVEN")

@@ -43,7 +43,7 @@ impl Summary {
     /// share of its solves.
     #[must_use]
     pub fn converged_samples(&self) -> u64 {
-        if self.solves == 0 { self.samples } else { self.converged * self.samples / self.solves }
+        (self.converged * self.samples).checked_div(self.solves).unwrap_or(self.samples)
     }
 
     /// Counts the solves of some samples.

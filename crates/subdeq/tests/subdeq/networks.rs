@@ -247,8 +247,11 @@ fn a_gpu_trains_networks() {
         println!("skipped: a_gpu_trains_networks (no GPU)");
         return;
     }
-    for layout in [Layout::Dense, Layout::Conv] {
+    for (layout, pooled) in [(Layout::Dense, false), (Layout::Conv, false), (Layout::Conv, true)] {
         let mut spec = exact(layout);
+        if pooled {
+            (spec.pool, spec.deeper[0].stride) = (Some(2), 1);
+        }
         let cores =
             std::iter::once(&mut spec.core).chain(spec.deeper.iter_mut().map(|block| &mut block.core));
         for core in cores {

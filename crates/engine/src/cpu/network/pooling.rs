@@ -15,10 +15,10 @@ pub(super) fn forward<T: Real>(team: &Team, isa: Isa, shape: NormPoolShape, x: &
             y.fill(T::ZERO);
             each_covered(shape, |pixel, cell| {
                 for (y, &x) in y[cell..][..shape.channels].iter_mut().zip(&x[pixel..][..shape.channels]) {
-                    *y = *y + x;
+                    *y += x;
                 }
             });
-            y.iter_mut().for_each(|y| *y = *y * share);
+            y.iter_mut().for_each(|y| *y *= share);
         });
     });
 }
