@@ -19,7 +19,7 @@ pub use graph_source::SplitOfShards;
 
 use super::eval;
 use crate::dataset::{self, Dataset, Division};
-use crate::device::on_device;
+use crate::device::{AnyDevice, on_device};
 use crate::failure::Failure;
 use crate::options::{Compute, DataDir, Output, Telling};
 use crate::progress::TrainingProgress;
@@ -181,9 +181,11 @@ fn lead(args: &Args, ranks: &Ranks) -> Result<ExitCode, Failure> {
     for seed in first.seed..first.seed.saturating_add(seeds) {
         let folder = if args.seeds.is_some() { base.join(format!("seed-{seed}")) } else { base.clone() };
         let config = TrainConfig { seed, ..first.clone() };
-        let (run, config) = open(args, &folder, config)?;
+        // Before anything is written: what ranks cannot share is no run.
         follow::announce(ranks, Some(&config))?;
-        finished.push(train(args, ranks, &data, run, config)?);
+        let device = follow::device_of(args, ranks, &config, &data.parts)?;
+        let (run, config) = open(args, &folder, config)?;
+        finished.push(train(args, ranks, device, &data, run, config)?);
     }
     follow::announce(ranks, None)?;
     let page = report::write(std::slice::from_ref(&base), None)?;
@@ -432,12 +434,12 @@ fn compare(path: &str, stored: &Value, asked: &Value, found: &mut Vec<String>) {
 fn train(
     args: &Args,
     ranks: &Ranks,
+    device: AnyDevice,
     data: &Dataset,
     run: RunFolder,
     config: TrainConfig,
 ) -> Result<Finished, Failure> {
     let telling = args.output.progress();
-    let device = follow::device_of(args, ranks, &data.parts)?;
     if telling != Telling::Nothing {
         let together = follow::in_words(ranks, &config);
         introduce(data, &config, run.path(), &format!("{}{together}", device.name()));

@@ -32,23 +32,36 @@ pub const USUAL_SLICES: usize = 16;
 /// More slices than batches have samples, or clusters machines for one.
 const MOST_SLICES: usize = 1024;
 
-/// Refuses a number of slices that makes no binary tree, or that leaves a rank without any.
+/// Refuses a number of slices that makes no binary tree.
 ///
 /// # Errors
-/// Not a power of two from 2 to 1024; fewer than ranks.
-pub fn check_slices(slices: usize, ranks: usize) -> Result<()> {
+/// Not a power of two from 2 to 1024.
+pub fn check_slices(slices: usize) -> Result<()> {
     if !slices.is_power_of_two() || !(2..=MOST_SLICES).contains(&slices) {
         return Err(Error::Invalid(format!(
             "batches cannot be cut into {slices} slices: a power of two from 2 to {MOST_SLICES} is needed"
         )));
     }
-    if ranks > slices {
-        return Err(Error::Invalid(format!(
+    Ok(())
+}
+
+/// Refuses ranks that cannot share batches of so many slices (0 for none).
+///
+/// # Errors
+/// As [`check_slices`]; several ranks and no slices, or fewer slices than ranks.
+pub fn check_ranks(slices: usize, ranks: usize) -> Result<()> {
+    match slices {
+        0 if ranks == 1 => Ok(()),
+        0 => Err(Error::Invalid(format!(
+            "this run was begun by one process, with batches that are not cut into slices: {ranks} ranks cannot share it; continue it \
+             without mpirun, or begin another"
+        ))),
+        _ if ranks > slices => Err(Error::Invalid(format!(
             "{ranks} ranks cannot share batches of {slices} slices: start at most {slices}, or begin another run with --slices {}",
             ranks.next_power_of_two()
-        )));
+        ))),
+        _ => check_slices(slices),
     }
-    Ok(())
 }
 
 /// A device that computes this rank's part of every batch with another device (see the [module](self)).
@@ -68,9 +81,10 @@ impl<D: Backend<Elem = f32>> Sliced<D> {
     /// Around a device, for batches of so many slices.
     ///
     /// # Errors
-    /// As [`check_slices`].
+    /// As [`check_slices`] and [`check_ranks`].
     pub fn new(device: Arc<D>, ranks: Ranks, slices: usize) -> Result<Self> {
-        check_slices(slices, ranks.size())?;
+        check_slices(slices)?;
+        check_ranks(slices, ranks.size())?;
         let cut = Cut::new(slices, &ranks);
         let (batch, room, failed) = (AtomicUsize::new(0), Mutex::default(), AtomicBool::new(false));
         Ok(Self { device, ranks, slices, cut, batch, room, failed })

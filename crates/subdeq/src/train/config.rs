@@ -134,7 +134,7 @@ impl TrainConfig {
             )));
         }
         if self.slices > 0 {
-            check_slices(self.slices, 1)?;
+            check_slices(self.slices)?;
         }
         for (what, x) in [
             ("the learning rate", self.rate.start),

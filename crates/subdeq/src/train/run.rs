@@ -10,8 +10,8 @@ use subdeq_ranks::Ranks;
 use super::evaluator::{EvaluationOptions, evaluate_in_full};
 use super::model_file::{ModelNote, build, save_model};
 use super::{Evaluation, Images, RunFolder, Selected, TrainConfig, Trainer, Watch};
-use crate::sliced::Sliced;
-use crate::{Error, Result};
+use crate::Result;
+use crate::sliced::{Sliced, check_ranks};
 
 /// The three parts of a data set.
 #[derive(Clone, Debug)]
@@ -113,14 +113,8 @@ fn selected<D: Backend<Elem = f32>>(
     watch: Watch<'_>,
 ) -> Result<Option<Selected>> {
     let (ranks, folder, config) = (ranks.clone(), folder.cloned(), config.clone());
+    check_ranks(config.slices, ranks.size())?;
     if config.slices == 0 {
-        if ranks.size() > 1 {
-            return Err(Error::Invalid(format!(
-                "this run was begun by one process, with batches that are not cut into slices: {} ranks cannot share it; continue \
-                 it without mpirun, or begin another",
-                ranks.size()
-            )));
-        }
         return train_with(Trainer::on_ranks(device.clone(), ranks, folder, config)?, data, options, watch);
     }
     let sliced = Arc::new(Sliced::new(device.clone(), ranks.clone(), config.slices)?);

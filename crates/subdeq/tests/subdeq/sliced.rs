@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use subdeq::model::{Batch, Classifier, ClassifierSpec, Noise};
-use subdeq::sliced::{Sliced, check_slices};
+use subdeq::sliced::{Sliced, check_ranks};
 use subdeq::subdeq_engine::{Crop, Dropout, Picks, Summary};
 use subdeq::{Adam, Backend, Cpu, Layout, Ranks};
 
@@ -94,11 +94,15 @@ fn the_bits_depend_on_the_slices_and_not_on_the_threads() {
 
 #[test]
 fn slices_that_make_no_tree_are_refused() {
-    for (slices, ranks, words) in
-        [(12, 1, "a power of two"), (1, 1, "a power of two"), (16, 17, "--slices 32")]
-    {
-        let error = check_slices(slices, ranks).unwrap_err().to_string();
+    for (slices, ranks, words) in [
+        (12, 1, "a power of two"),
+        (1, 1, "a power of two"),
+        (16, 17, "--slices 32"),
+        (0, 2, "not cut into slices"),
+    ] {
+        let error = check_ranks(slices, ranks).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
-    check_slices(16, 16).unwrap();
+    check_ranks(16, 16).unwrap();
+    check_ranks(0, 1).unwrap();
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use subdeq::Ranks;
+use subdeq::sliced::check_ranks;
 use subdeq::train::{Images, Parts, TrainConfig, follow_run};
 
 use super::Args;
@@ -36,7 +37,7 @@ pub fn follow(args: &Args, ranks: &Ranks) -> Result<ExitCode, Failure> {
             None => dataset::reload(&config.data, args.data_dir.path())?,
         };
         let parts = &data.parts;
-        let device = device_of(args, ranks, parts)?;
+        let device = device_of(args, ranks, &config, parts)?;
         let stop = Stop::listen()?;
         let watch = &mut |_: subdeq::train::Progress<'_>| stop.flow();
         let ended = on_device!(device, |device| follow_run(ranks, &device, &config, parts, watch));
@@ -50,7 +51,13 @@ pub fn follow(args: &Args, ranks: &Ranks) -> Result<ExitCode, Failure> {
 }
 
 /// Where this rank computes, once it is known that all would compute the same.
-pub fn device_of(args: &Args, ranks: &Ranks, parts: &Parts) -> Result<AnyDevice, Failure> {
+pub fn device_of(
+    args: &Args,
+    ranks: &Ranks,
+    config: &TrainConfig,
+    parts: &Parts,
+) -> Result<AnyDevice, Failure> {
+    check_ranks(config.slices, ranks.size()).map_err(Failure::other)?;
     if ranks.size() == 1 {
         return args.compute.device();
     }
