@@ -1,5 +1,6 @@
 //! Graphs on the CPU: the implementation of [`Graphs`].
 
+use super::opinion::{form_opinion, opinion_loss};
 use super::{
     Adjacency, Edges, Encoder, EncoderDropout, EncoderPass, Features, NodeMatrix, Propagation, ThinnedEdges,
 };
@@ -9,7 +10,7 @@ use crate::cpu::simd::SimdReal;
 use crate::network::{Adam, Csr, Softmax};
 use crate::{
     EncoderShape, EngineError, GraphDropout, GraphOperator, GraphSpec, Graphs, LabelledNodes, NodeArray,
-    Propagate, Result, SampleReport, Summary,
+    Opinion, Propagate, Result, SampleReport, Summary,
 };
 
 /// A graph in the machine's memory.
@@ -28,6 +29,8 @@ pub struct CpuGraphPlan<T: SimdReal> {
     injection_gradient: NodeMatrix<T>,
     state: NodeMatrix<T>,
     state_gradient: NodeMatrix<T>,
+    /// What a state said about every node; no rows before the first.
+    opinion: NodeMatrix<T>,
 }
 
 macro_rules! graphs {
@@ -105,6 +108,7 @@ macro_rules! graphs {
                     injection_gradient: matrix.clone(),
                     state: matrix.clone(),
                     state_gradient: matrix,
+                    opinion: NodeMatrix::zeros(0, classes),
                 })
             }
 
@@ -170,6 +174,23 @@ macro_rules! graphs {
                 Ok(())
             }
 
+            fn form_opinion(&self, plan: &mut CpuGraphPlan<$t>, opinion: Opinion) -> Result<()> {
+                form_opinion(&plan.state, opinion, &mut plan.opinion);
+                Ok(())
+            }
+
+            fn opinion_loss(
+                &self,
+                plan: &mut CpuGraphPlan<$t>,
+                rows: &Vec<u32>,
+                weight: f64,
+                tally: &mut Summary,
+            ) -> Result<()> {
+                let CpuGraphPlan { state, state_gradient, opinion, .. } = plan;
+                tally.penalty += weight * opinion_loss(state, opinion, rows, weight, state_gradient)?;
+                Ok(())
+            }
+
             fn propagate_backward(
                 &self,
                 plan: &mut CpuGraphPlan<$t>,
@@ -180,7 +201,7 @@ macro_rules! graphs {
                 gradient: &mut Encoder<$t>,
             ) -> Result<Option<SampleReport>> {
                 let CpuGraphPlan {
-                    encoder: pass, propagation, thinned, injection: f, injection_gradient: g, state: z, state_gradient: v,
+                    encoder: pass, propagation, thinned, injection: f, injection_gradient: g, state: z, state_gradient: v, ..
                 } = plan;
                 let edges = edges(graph, thinned, dropout);
                 let report = match *how {

@@ -15,6 +15,7 @@ mod encoder;
 #[cfg(test)]
 mod hyperedge_tests;
 mod node_matrix;
+mod opinion;
 mod passes;
 mod product;
 mod propagate;
