@@ -333,7 +333,7 @@ fn nodes_without_labels_are_learned_from_and_it_survives_a_checkpoint() {
     let (problem, split) = planted(240, 3, 9);
     // Few labels, and features that say little: opinions about the others help.
     let few = GraphSplit { train: split.train[..6].to_vec(), ..split };
-    let teaching = Teaching { weight: 1.0, warm_up: 10, temperature: 0.5, levelling: 0.5 };
+    let teaching = Teaching { warm_up: 10, ..Teaching::new(1.0) };
     for averaging in [0.0, 0.9] {
         let config = GraphConfig {
             epochs: 40,

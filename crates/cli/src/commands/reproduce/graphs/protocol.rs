@@ -33,7 +33,7 @@ const PATIENCE: usize = 60;
 /// What is evaluated is the mean of the weights over about twenty epochs.
 const AVERAGING: f64 = 0.95;
 /// Learning from nodes without labels, where labels are few.
-const TEACHING: Teaching = Teaching { weight: 1.0, warm_up: 20, temperature: 0.5, levelling: 0.5 };
+const TEACHING: Teaching = Teaching::new(1.0);
 /// The model unless others are asked for.
 const MODEL: &str = "hyper-appnp";
 

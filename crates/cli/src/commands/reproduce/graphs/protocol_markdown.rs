@@ -40,7 +40,9 @@ fn cells(ledger: &Ledger) -> Cells<'_> {
 fn head(protocol: Protocol) -> String {
     match protocol {
         Protocol::Half => "50 / 25 / 25 % of the nodes to train, select and test, at random.",
-        Protocol::Given => "HyperGCN's given divisions: all unlabelled nodes are tested; settings by folds of the labelled ones.",
+        Protocol::Given => {
+            "HyperGCN's given divisions: all nodes without a label are tested, and learned from without one."
+        }
     }
     .to_owned()
         + " Test accuracy in %, mean ± standard deviation over the divisions.\n\n"
@@ -147,7 +149,7 @@ fn calibration(text: &mut String, cells: &Cells<'_>) {
 }
 
 fn chosen_settings(text: &mut String, cells: &Cells<'_>) {
-    text.push_str("Settings of the tested models: teleport probability, hidden units, dropout, weight decay; how often.\n\n");
+    text.push_str("Settings of the tested models: teleport probability t, hidden units, dropout, weight decay; how often.\n\n");
     for ((_, graph, model), runs) in cells {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for (run, _) in runs {
