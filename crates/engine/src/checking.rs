@@ -10,8 +10,8 @@ use crate::network::{Adam, ConvShape, Csr, LinearShape, NormPoolShape, NormState
 use crate::{
     Activation, Crop, CustomMap, CustomMaps, DataSets, Device, Dropout, EncoderShape, EngineError,
     Equilibria, GraphDropout, GraphOperator, GraphSpec, Graphs, Images, Integrate, LabelledNodes, Layers,
-    NodeArray, OdeReport, OdeTolerance, Operator, Order, Parametrise, Pass, Picks, Propagate, Result,
-    SampleReport, ShapedMap, Solver, Spectra, Start, Stopping, Summary,
+    NodeArray, OdeReport, OdeTolerance, Operator, Opinion, Order, Parametrise, Pass, Picks, Propagate,
+    Result, SampleReport, ShapedMap, Solver, Spectra, Start, Stopping, Summary,
 };
 
 /// How often what happened.
@@ -424,6 +424,10 @@ impl<D: Graphs> Graphs for Checking<D> {
         ) -> Result<Option<SampleReport>>;
         call: fn node_loss(
             &self, plan: &mut D::GraphPlan, nodes: &LabelledNodes<D::Integers>, tally: &mut D::Tally,
+        ) -> Result<()>;
+        call: fn form_opinion(&self, plan: &mut D::GraphPlan, opinion: Opinion) -> Result<()>;
+        call: fn opinion_loss(
+            &self, plan: &mut D::GraphPlan, rows: &D::Integers, weight: f64, tally: &mut D::Tally,
         ) -> Result<()>;
         scalar: fn propagate_backward(
             &self, plan: &mut D::GraphPlan, graph: &D::Graph, encoder: &D::Encoder, dropout: Option<GraphDropout>,

@@ -43,7 +43,8 @@ pub use cuda::Cuda;
 pub use device::{
     Backend, CustomMap, CustomMaps, DataSets, Device, EncoderShape, Equilibria, GraphDropout, GraphSpec,
     Graphs, Images, Integrate, LabelledNodes, Layers, MIRRORED, NodeArray, OdeOutcome, OdeReport,
-    OdeTolerance, Order, Parametrise, Pass, Picks, Propagate, Spectra, Summary, View, free_parameters,
+    OdeTolerance, Opinion, Order, Parametrise, Pass, Picks, Propagate, Spectra, Summary, View,
+    free_parameters,
 };
 pub use dropout::Dropout;
 pub use error::{EngineError, Result};

@@ -117,8 +117,8 @@ fn run_on(ranks: &Ranks, args: &Args) -> Result<ExitCode, Failure> {
                  time with --jobs",
             ));
         }
-        What::Table4 => graphs::run(graphs::Table::Four, &graph_options(args))?,
-        What::Table6 => graphs::run(graphs::Table::Six, &graph_options(args))?,
+        What::Table4 => graphs::run(graphs::Table::Four, &graph_options(args, 5))?,
+        What::Table6 => graphs::run(graphs::Table::Six, &graph_options(args, 5))?,
         What::Graphs => graph_experiments(args)?,
         What::Figure2 => images::figure2(&image_options(ranks, args))?,
         What::Table3 => images::tables(&[images::Table::Three], &image_options(ranks, args))?,
@@ -133,29 +133,18 @@ fn graph_experiments(args: &Args) -> Result<(), Failure> {
         GraphProtocol::Given => graphs::protocol::Protocol::Given,
         GraphProtocol::Half => graphs::protocol::Protocol::Half,
         GraphProtocol::Paper => {
-            graphs::run(graphs::Table::Four, &graph_options(args))?;
-            return graphs::run(graphs::Table::Six, &graph_options(args));
+            graphs::run(graphs::Table::Four, &graph_options(args, 5))?;
+            return graphs::run(graphs::Table::Six, &graph_options(args, 5));
         }
     };
-    graphs::protocol::run(&graphs::protocol::Options {
-        protocol,
-        tune: args.tune,
-        only: &args.only,
-        models: &args.models,
-        splits: args.seeds.unwrap_or(10),
-        out: &args.out,
-        data_dir: args.data_dir.path(),
-        jobs: args.jobs,
-        threads: args.threads.unwrap_or(1),
-        runs_missing: !args.no_runs,
-    })
+    graphs::protocol::run(protocol, args.tune, &graph_options(args, 10))
 }
 
-fn graph_options(args: &Args) -> graphs::Options<'_> {
+fn graph_options(args: &Args, seeds: u64) -> graphs::Options<'_> {
     graphs::Options {
         only: &args.only,
         models: &args.models,
-        seeds: args.seeds.unwrap_or(5),
+        seeds: args.seeds.unwrap_or(seeds),
         out: &args.out,
         data_dir: args.data_dir.path(),
         jobs: args.jobs,

@@ -83,6 +83,15 @@ pub struct LabelledNodes<I> {
     pub count: usize,
 }
 
+/// How a state becomes an opinion (see [`Graphs::form_opinion`]).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Opinion {
+    /// Below 1: sharper than the state's own probabilities.
+    pub temperature: f64,
+    /// 0: classes stay as frequent as the state has them; 1: all become equally frequent.
+    pub levelling: f64,
+}
+
 /// Which matrix of a plan is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeArray {
@@ -151,6 +160,19 @@ pub trait Graphs: Device {
         &self,
         plan: &mut Self::GraphPlan,
         nodes: &LabelledNodes<Self::Integers>,
+        tally: &mut Self::Tally,
+    ) -> Result<()>;
+    /// Keeps what the state says about every node as an opinion to be learned from: the softmax `p` of each row becomes
+    /// proportional to `(p_c / mean_c^levelling)^(1 / temperature)`, where `mean` is the mean of `p` over all nodes. Levelling by
+    /// a half keeps large classes from swallowing small ones and leaves them larger; a temperature below one sharpens.
+    fn form_opinion(&self, plan: &mut Self::GraphPlan, opinion: Opinion) -> Result<()>;
+    /// Like [`Graphs::node_loss`], with the opinion in the place of classes: the gradient of `weight` times the mean cross-entropy
+    /// of some rows, given by their numbers, to the opinion about them.
+    fn opinion_loss(
+        &self,
+        plan: &mut Self::GraphPlan,
+        rows: &Self::Integers,
+        weight: f64,
         tally: &mut Self::Tally,
     ) -> Result<()>;
     /// Pulls the gradient for `Z` back to the network; must follow the [`Graphs::propagate`] with the same arguments.

@@ -13,7 +13,9 @@ mod summary;
 pub use custom::{CustomMap, CustomMaps};
 pub use data_sets::{DataSets, Images, MIRRORED, Order, Picks, View};
 pub use equilibria::Equilibria;
-pub use graphs::{EncoderShape, GraphDropout, GraphSpec, Graphs, LabelledNodes, NodeArray, Propagate};
+pub use graphs::{
+    EncoderShape, GraphDropout, GraphSpec, Graphs, LabelledNodes, NodeArray, Opinion, Propagate,
+};
 pub use integrate::{Integrate, OdeOutcome, OdeReport, OdeTolerance};
 pub use layers::Layers;
 pub use parametrise::{Parametrise, free_parameters};

@@ -18,7 +18,7 @@ pub struct Summary {
     pub samples: u64,
     /// Sum of `-ln softmax(logits)[label]`.
     pub loss: f64,
-    /// What was added to the loss for the size of weights.
+    /// What was added to the loss for the size of weights, and for opinions about nodes without labels.
     pub penalty: f64,
     /// Samples whose largest logit (the first, in a tie) is the label's.
     pub correct: u64,

@@ -1,7 +1,7 @@
 //! Everything that decides what a training on a graph computes, but the graph.
 
 use serde::{Deserialize, Serialize};
-use subdeq_engine::Graphs;
+use subdeq_engine::{Graphs, Opinion};
 use subdeq_theory::certificate::{Theorem, Verdict};
 
 use super::{GraphCertificate, GraphMode, GraphModel, GraphProblem, OutputActivation};
@@ -22,6 +22,53 @@ pub enum Selection {
     BestValidation,
     /// The last one, whatever comes out before it: no node is held back for validation.
     LastEpoch,
+}
+
+/// Learning from nodes without labels: what the evaluated weights said about them after the epoch before, sharpened, is what a
+/// step's weights, with other dropout, should say. Opinions are the model's own; no label enters that is not a training node's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Teaching {
+    /// What the mean cross-entropy to the opinions weighs beside that to the labels.
+    pub weight: f64,
+    /// Over so many epochs the weight grows from nothing: first opinions are worth little.
+    pub warm_up: usize,
+    /// How sharp opinions are; below 1 they are surer than the model.
+    pub temperature: f64,
+    /// How far classes are made equally frequent in the opinions, from 0 to 1: without it large classes swallow small ones.
+    pub levelling: f64,
+}
+
+impl Teaching {
+    /// With that weight, and the rest as it proved good where a few nodes of each class are labelled.
+    #[must_use]
+    pub const fn new(weight: f64) -> Self {
+        Self { weight, warm_up: 20, temperature: 0.5, levelling: 0.5 }
+    }
+
+    /// The weight in an epoch, from 1.
+    pub(super) fn weight_in(&self, epoch: u64) -> f64 {
+        self.weight * (epoch as f64 / self.warm_up.max(1) as f64).min(1.0)
+    }
+
+    pub(super) fn opinion(&self) -> Opinion {
+        Opinion { temperature: self.temperature, levelling: self.levelling }
+    }
+
+    fn check(&self) -> Result<()> {
+        let Self { weight, temperature, levelling, .. } = *self;
+        let sensible = weight >= 0.0
+            && weight.is_finite()
+            && temperature > 0.0
+            && temperature.is_finite()
+            && (0.0..=1.0).contains(&levelling);
+        if !sensible {
+            return Err(Error::invalid(format!(
+                "teaching with the weight {weight}, the temperature {temperature} and levelling by {levelling}: the weight must \
+                 be a number from 0, the temperature one above 0, levelling lies between 0 and 1"
+            )));
+        }
+        Ok(())
+    }
 }
 
 /// How a model is trained. [`GraphConfig::new`] gives the values of the published code.
@@ -54,6 +101,9 @@ pub struct GraphConfig {
     /// labelled nodes make epochs differ by more than their number does; their mean does not.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub averaging: f64,
+    /// How nodes without labels are learned from, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub teaching: Option<Teaching>,
     /// Decides the first weights and all dropout.
     pub seed: u64,
     /// Threads (0: one per core); no influence on the result.
@@ -81,6 +131,7 @@ impl GraphConfig {
             patience: 500,
             selection: Selection::BestValidation,
             averaging: 0.0,
+            teaching: None,
             seed: 0,
             threads: 1,
         }
@@ -131,6 +182,7 @@ impl GraphConfig {
         if self.hidden == 0 || self.epochs == 0 {
             return Err(Error::invalid("training needs at least one hidden unit and one epoch"));
         }
+        self.teaching.map_or(Ok(()), |teaching| teaching.check())?;
         let by_norm =
             matches!(certificate.verdict, Verdict::Proven { theorem: Theorem::GraphPropagation, .. });
         if self.model.mode_is_equilibrium() && by_norm && self.edge_dropout > 0.0 {

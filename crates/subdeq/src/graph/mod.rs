@@ -51,7 +51,7 @@ mod trainer;
 pub use adjacency::normalised_adjacency;
 pub use certificate::{GraphCertificate, GraphFacts, InjectionBound};
 pub use classifier::{GraphClassifier, Prediction};
-pub use config::{GraphConfig, Selection};
+pub use config::{GraphConfig, Selection, Teaching};
 pub use convergence::Convergence;
 pub use encoder::EncoderWeights;
 pub use incidence::normalised_incidence;

@@ -69,6 +69,11 @@ pub fn train_shared_graph_run(
     checkpoint_every: Duration,
     watch: &mut dyn FnMut(&EpochMetrics) -> ControlFlow<()>,
 ) -> Result<Option<GraphClassifier>> {
+    if ranks.size() > 1 && config.teaching.is_some() {
+        return Err(Error::invalid(
+            "opinions about nodes without labels are formed by one process: leave --teaching out, or train without mpirun",
+        ));
+    }
     let _claim = folder.map(RunFolder::claim).transpose()?;
     let read = folder.map(RunFolder::read_checkpoint::<GraphCheckpoint>).transpose()?.flatten();
     let mut trainer = match told_checkpoint(ranks, read)? {

@@ -327,3 +327,46 @@ fn the_mean_of_the_weights_is_evaluated_and_survives_a_checkpoint() {
     let refused = GraphConfig { averaging: 1.0, ..config };
     assert!(GraphTrainer::new(&problem, &split, &refused).is_err());
 }
+
+#[test]
+fn nodes_without_labels_are_learned_from_and_it_survives_a_checkpoint() {
+    let (problem, split) = planted(240, 3, 9);
+    // Few labels, and features that say little: opinions about the others help.
+    let few = GraphSplit { train: split.train[..6].to_vec(), ..split };
+    let teaching = Teaching { warm_up: 10, ..Teaching::new(1.0) };
+    for averaging in [0.0, 0.9] {
+        let config = GraphConfig {
+            epochs: 40,
+            hidden: 16,
+            averaging,
+            teaching: Some(teaching),
+            selection: Selection::LastEpoch,
+            ..GraphConfig::new(GraphModel::equilibrium("hyper-appnp", 0.1).unwrap())
+        };
+        let mut trainer = GraphTrainer::new(&problem, &few, &config).unwrap();
+        for _ in 0..11 {
+            trainer.next_epoch().unwrap();
+        }
+        let mut continued =
+            GraphTrainer::resume(&problem, &few, &config, &trainer.checkpoint().unwrap()).unwrap();
+        while let Some(epoch) = continued.next_epoch().unwrap() {
+            assert_eq!(trainer.next_epoch().unwrap(), Some(epoch));
+        }
+        let taught = train_graph(&problem, &few, &config, |_| ()).unwrap();
+        let plain = GraphConfig { teaching: None, ..config.clone() };
+        let untaught = train_graph(&problem, &few, &plain, |_| ()).unwrap();
+        // The first epoch has no opinion to follow.
+        assert_eq!(taught.epochs[0], untaught.epochs[0]);
+        assert!(taught.epochs[1].loss > untaught.epochs[1].loss);
+        let (with, without) = (taught.test_accuracy, untaught.test_accuracy);
+        assert!(with > without - 0.02, "{with} with opinions, {without} without");
+        assert!(taught.certificate.verdict.is_proven());
+        let refuse = |teaching| {
+            let refused = GraphConfig { teaching: Some(teaching), ..config.clone() };
+            assert!(GraphTrainer::new(&problem, &few, &refused).is_err(), "{teaching:?}");
+        };
+        refuse(Teaching { weight: -1.0, ..teaching });
+        refuse(Teaching { temperature: 0.0, ..teaching });
+        refuse(Teaching { levelling: 1.5, ..teaching });
+    }
+}

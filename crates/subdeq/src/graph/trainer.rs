@@ -86,6 +86,8 @@ pub struct GraphTrainer<'a, D: Graphs = Cpu<f32>> {
     passes: Passes<D>,
     /// The nodes of the split: train, validation, test.
     nodes: [LabelledNodes<D::Integers>; 3],
+    /// The rows of all nodes without labels, where those are learned from.
+    unlabelled: D::Integers,
     tally: D::Tally,
     weights: D::Encoder,
     /// Their running mean, where that is evaluated.
@@ -166,6 +168,7 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
             shape,
             passes,
             nodes: [labelled(&split.train)?, labelled(&split.validation)?, labelled(&split.test)?],
+            unlabelled: device.integers(&unlabelled_rows(problem, split, config))?,
             tally: device.tally()?,
             best_weights: weights.clone(),
             weights,
@@ -188,6 +191,11 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
             self.mean = Some(EncoderWeights::from_file(&checkpoint.tensors, mean, self.shape)?);
         }
         GraphCheckpoint { epoch: self.epoch, best: self.best } = checkpoint.note;
+        if self.config.teaching.is_some() && self.epoch > 0 {
+            let evaluated = self.mean.as_ref().map(|mean| mean.upload(&*device)).transpose()?;
+            self.passes.forward(self.problem, evaluated.as_ref().unwrap_or(&self.weights), None)?;
+            self.form_opinion()?;
+        }
         Ok(self)
     }
 
@@ -227,6 +235,7 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
         let averaged = self.averaged(epoch)?;
         let candidate = averaged.as_ref().unwrap_or(&self.weights);
         let evaluated = self.passes.forward(self.problem, candidate, None)?;
+        self.form_opinion()?;
         let validation = self.right(VALIDATION)?;
         if self.config.selection == Selection::LastEpoch || validation >= self.best.validation {
             self.best = BestEpoch { epoch, validation, test: self.right(TEST)? };
@@ -259,6 +268,12 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
         let mean = self.mean.get_or_insert_with(|| new.clone());
         mean.average(&new, share);
         mean.upload(&*self.passes.device).map(Some)
+    }
+
+    /// Keeps what was just evaluated for the next step, where nodes without labels are learned from.
+    fn form_opinion(&mut self) -> Result<()> {
+        let Some(teaching) = &self.config.teaching else { return Ok(()) };
+        Ok(self.passes.device.form_opinion(&mut self.passes.plan, teaching.opinion())?)
     }
 
     /// Epochs completed.
@@ -325,10 +340,14 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
 
     /// One step of Adam.
     fn step(&mut self, number: u64) -> Result<StepOutcome> {
-        let Self { problem, config, passes, weights, gradient, nodes, tally, .. } = self;
+        let Self { problem, config, passes, weights, gradient, nodes, unlabelled, tally, .. } = self;
         let dropout = Some(step_dropout(config, number));
         let device = passes.device.clone();
         let solve = passes.forward(problem, weights, dropout)?;
+        // Before the first evaluation there is no opinion.
+        if let Some(teaching) = config.teaching.filter(|_| number > 1) {
+            device.opinion_loss(&mut passes.plan, unlabelled, teaching.weight_in(number), tally)?;
+        }
         device.node_loss(&mut passes.plan, &nodes[TRAIN], tally)?;
         let adjoint = passes.backward(problem, weights, dropout, gradient)?;
         device.penalise(config.penalty, weights, gradient, tally)?;
@@ -341,6 +360,21 @@ impl<'a, D: Graphs<Elem = f32>> GraphTrainer<'a, D> {
 
 fn encoder_shape<D: Graphs<Elem = f32>>(problem: &GraphProblem<D>, config: &GraphConfig) -> EncoderShape {
     EncoderShape { features: problem.features().cols, hidden: config.hidden, classes: problem.classes() }
+}
+
+/// The rows of the nodes that are not labelled; none where only labels are learned from.
+fn unlabelled_rows<D: Graphs<Elem = f32>>(
+    problem: &GraphProblem<D>,
+    split: &GraphSplit,
+    config: &GraphConfig,
+) -> Vec<u32> {
+    if config.teaching.is_none() {
+        return Vec::new();
+    }
+    let mut labelled = vec![false; problem.nodes()];
+    split.train.iter().for_each(|&node| labelled[node as usize] = true);
+    let nodes = (0..problem.nodes() as u32).filter(|&node| !labelled[node as usize]);
+    nodes.map(|node| problem.row(node) as u32).collect()
 }
 
 /// A count as a share of some nodes.

@@ -61,9 +61,12 @@ impl<R: Run> Ledger<R> {
 
 fn read<R: Run>(path: &Path) -> Result<Vec<R>, Failure> {
     match fs::read(path) {
-        Ok(bytes) => {
-            serde_json::from_slice(&bytes).map_err(|why| Failure::other(format!("{}: {why}", path.display())))
-        }
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|why| {
+            Failure::other(format!(
+                "{}: {why}; if another version of the program wrote it, move it aside",
+                path.display()
+            ))
+        }),
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(why) => Err(Failure::other(format!("{} cannot be read: {why}", path.display()))),
     }

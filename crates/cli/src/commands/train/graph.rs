@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use subdeq::Ranks;
 use subdeq::graph::{
-    GraphConfig, GraphModel, GraphNorm, GraphSplit, OutputActivation, train_shared_graph_run,
+    GraphConfig, GraphModel, GraphNorm, GraphSplit, OutputActivation, Teaching, train_shared_graph_run,
 };
 use subdeq::train::{EpochMetrics, Evaluation, RunFolder};
 use subdeq_data::graph::GraphSplitRule;
@@ -59,6 +59,13 @@ pub struct GraphOptions {
     /// This times the squares of the last layer's weights is added to the loss [default: 0.0025].
     #[arg(long, value_name = "P")]
     penalty: Option<f64>,
+    /// Learn from nodes without labels too: this is what the model's own opinion about them weighs beside the labels; helps where
+    /// labels are few [default: 0].
+    #[arg(long, value_name = "W")]
+    teaching: Option<f64>,
+    /// What is evaluated is a running mean of the weights, of which each epoch keeps this share [default: 0].
+    #[arg(long, value_name = "SHARE")]
+    averaging: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -94,11 +101,18 @@ impl GraphOptions {
             ("--feature-dropout", self.feature_dropout.is_some()),
             ("--hidden-dropout", self.hidden_dropout.is_some()),
             ("--penalty", self.penalty.is_some()),
+            ("--teaching", self.teaching.is_some()),
+            ("--averaging", self.averaging.is_some()),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) => Err(Failure::usage(format!("{option} is for graphs, these are images"))),
             None => Ok(()),
         }
+    }
+
+    /// How nodes without labels are learned from, where something was said about it.
+    fn teaching(&self) -> Option<Option<Teaching>> {
+        self.teaching.map(|weight| (weight != 0.0).then_some(Teaching::new(weight)))
     }
 }
 
@@ -152,6 +166,8 @@ fn overridden(args: &Args, mut config: GraphRunConfig) -> Result<GraphRunConfig,
     training.feature_dropout = options.feature_dropout.unwrap_or(training.feature_dropout);
     training.hidden_dropout = options.hidden_dropout.unwrap_or(training.hidden_dropout);
     training.penalty = options.penalty.unwrap_or(training.penalty);
+    training.teaching = options.teaching().unwrap_or(training.teaching);
+    training.averaging = options.averaging.unwrap_or(training.averaging);
     args.solving.apply_to_graph(&mut training.model)?;
     Ok(config)
 }
@@ -252,6 +268,8 @@ fn config(args: &Args, graph: &Source, model: GraphModel) -> Result<GraphRunConf
         feature_dropout: options.feature_dropout.unwrap_or(defaults.feature_dropout),
         hidden_dropout: options.hidden_dropout.unwrap_or(defaults.hidden_dropout),
         penalty: options.penalty.unwrap_or(defaults.penalty),
+        teaching: options.teaching().flatten(),
+        averaging: options.averaging.unwrap_or(defaults.averaging),
         seed,
         ..defaults
     };

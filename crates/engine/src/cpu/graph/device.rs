@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::company::gather_alike;
+use super::opinion::{form_opinion, opinion_loss};
 use super::part::failed;
 use super::{
     Adjacency, Company, Division, Edges, Encoder, EncoderDropout, EncoderPass, Features, NodeMatrix,
@@ -14,7 +15,7 @@ use crate::cpu::simd::SimdReal;
 use crate::network::{Adam, Csr, Softmax, largest};
 use crate::{
     EncoderShape, EngineError, GraphDropout, GraphOperator, GraphSpec, Graphs, LabelledNodes, NodeArray,
-    Propagate, Result, SampleReport, Summary,
+    Opinion, Propagate, Result, SampleReport, Summary,
 };
 
 /// A graph in the machine's memory.
@@ -60,6 +61,8 @@ pub struct CpuGraphPlan<T: SimdReal> {
     injection_gradient: NodeMatrix<T>,
     state: NodeMatrix<T>,
     state_gradient: NodeMatrix<T>,
+    /// What a state said about every node; no rows before the first.
+    opinion: NodeMatrix<T>,
 }
 
 macro_rules! graphs {
@@ -138,6 +141,7 @@ macro_rules! graphs {
                     injection_gradient: matrix.clone(),
                     state: matrix.clone(),
                     state_gradient: matrix,
+                    opinion: NodeMatrix::zeros(0, classes),
                 })
             }
 
@@ -212,6 +216,26 @@ macro_rules! graphs {
                 Ok(())
             }
 
+            fn form_opinion(&self, plan: &mut CpuGraphPlan<$t>, opinion: Opinion) -> Result<()> {
+                if plan.company.is_some() {
+                    return Err(EngineError::Invalid("opinions are about a whole graph, not a part".into()));
+                }
+                form_opinion(&plan.state, opinion, &mut plan.opinion);
+                Ok(())
+            }
+
+            fn opinion_loss(
+                &self,
+                plan: &mut CpuGraphPlan<$t>,
+                rows: &Vec<u32>,
+                weight: f64,
+                tally: &mut Summary,
+            ) -> Result<()> {
+                let CpuGraphPlan { state, state_gradient, opinion, .. } = plan;
+                tally.penalty += weight * opinion_loss(state, opinion, rows, weight, state_gradient)?;
+                Ok(())
+            }
+
             fn propagate_backward(
                 &self,
                 plan: &mut CpuGraphPlan<$t>,
@@ -223,7 +247,7 @@ macro_rules! graphs {
             ) -> Result<Option<SampleReport>> {
                 let CpuGraphPlan {
                     company, encoder: pass, propagation, thinned, injection: f, injection_gradient: g, state: z,
-                    state_gradient: v,
+                    state_gradient: v, ..
                 } = plan;
                 let edges = edges(graph, thinned, dropout);
                 let report = match *how {

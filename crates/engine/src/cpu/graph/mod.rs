@@ -16,6 +16,7 @@ mod encoder;
 #[cfg(test)]
 mod hyperedge_tests;
 mod node_matrix;
+mod opinion;
 mod part;
 #[cfg(test)]
 mod part_tests;

@@ -66,11 +66,11 @@ impl Form {
 
 /// What to run, and where the results go.
 pub struct Options<'a> {
-    /// Only cells for which each of these lists has the graph or the form; none: all.
+    /// Only cells for which each of these lists has the graph or the form; none: all. By others' protocols: only these graphs.
     pub only: &'a [String],
-    /// Only these models; none: all.
+    /// Only these models; none: all, or by others' protocols the one for hyperedges.
     pub models: &'a [String],
-    /// Runs per cell.
+    /// Runs per cell, or divisions of the nodes.
     pub seeds: u64,
     /// Folder of the ledger and of the table.
     pub out: &'a Path,
@@ -163,9 +163,14 @@ pub fn run(table: Table, options: &Options<'_>) -> Result<(), Failure> {
     let text = markdown::table(table, &ledger, options.seeds)
         + "\n"
         + &markdown::certificates(table, &ledger, options.seeds);
-    let path = options.out.join(format!("{}.md", table.name()));
-    std::fs::create_dir_all(options.out)
-        .and_then(|()| std::fs::write(&path, &text))
+    write_table(options.out, table.name(), &text)
+}
+
+/// Prints a table and writes it beside its ledger.
+fn write_table(out: &Path, name: &str, text: &str) -> Result<(), Failure> {
+    let path = out.join(format!("{name}.md"));
+    std::fs::create_dir_all(out)
+        .and_then(|()| std::fs::write(&path, text))
         .map_err(|why| Failure::other(format!("{} cannot be written: {why}", path.display())))?;
     print!("{text}");
     Ok(())

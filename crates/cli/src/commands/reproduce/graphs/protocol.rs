@@ -7,22 +7,20 @@
 //! * *half*: training stops, and an epoch is selected, by the validation quarter.
 //! * *given*: there are no validation nodes, and all unlabelled nodes are tested. The search holds fifths of the labelled nodes
 //!   back in turn, as many as make [`HELD_BACK`] nodes; the test run trains on all of them. Nothing stops early: the last epoch
-//!   counts.
-
-use std::path::Path;
+//!   counts. The labelled nodes have all classes equally often, which the tested ones do not.
 
 use serde::{Deserialize, Serialize};
 use subdeq::Verdict;
 use subdeq::graph::{
-    GraphConfig, GraphEpoch, GraphModel, GraphSplit, InjectionBound, Prediction, Selection, train_graph,
+    GraphConfig, GraphEpoch, GraphModel, GraphSplit, InjectionBound, Prediction, Selection, Teaching,
+    train_graph,
 };
-use subdeq::subdeq_map::Map;
 use subdeq_data::graph::GraphSplitRule;
 
 use super::super::ledger::{self, Run};
 use super::jobs::{Next, Waits, first_open, side_by_side};
 use super::shelf::Shelf;
-use super::{DISTANCE, anchors, protocol_markdown};
+use super::{DISTANCE, Options, anchors, protocol_markdown, write_table};
 use crate::failure::Failure;
 use crate::graph::Graph;
 
@@ -34,6 +32,8 @@ const FOLDS: usize = 5;
 const PATIENCE: usize = 60;
 /// What is evaluated is the mean of the weights over about twenty epochs.
 const AVERAGING: f64 = 0.95;
+/// Learning from nodes without labels, where labels are few.
+const TEACHING: Teaching = Teaching::new(1.0);
 /// The model unless others are asked for.
 const MODEL: &str = "hyper-appnp";
 
@@ -48,16 +48,16 @@ pub enum Protocol {
 }
 
 /// What a search chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+#[derive(Clone, Copy)]
+struct Settings {
     /// Teleport probability.
-    pub teleport: f64,
+    teleport: f64,
     /// Hidden units.
-    pub hidden: usize,
+    hidden: usize,
     /// Share of features and of hidden units that a step leaves out.
-    pub dropout: f64,
+    dropout: f64,
     /// Adam's L2 term.
-    pub weight_decay: f64,
+    weight_decay: f64,
 }
 
 const fn settings(teleport: f64, hidden: usize, dropout: f64, weight_decay: f64) -> Settings {
@@ -77,13 +77,12 @@ const MANY_LABELS: [Settings; 8] = [
 ];
 
 /// The same with a few nodes labelled: more is gathered from far, and weights are held back more.
-const FEW_LABELS: [Settings; 6] = [
-    settings(0.1, 64, 0.7, 2e-3),
-    settings(0.05, 64, 0.7, 2e-3),
-    settings(0.2, 64, 0.8, 5e-3),
-    settings(0.05, 64, 0.8, 5e-3),
-    settings(0.1, 32, 0.5, 2e-3),
-    settings(0.1, 64, 0.5, 5e-4),
+const FEW_LABELS: [Settings; 5] = [
+    settings(0.1, 64, 0.6, 2e-3),
+    settings(0.05, 64, 0.6, 2e-3),
+    settings(0.2, 64, 0.6, 2e-3),
+    settings(0.1, 64, 0.8, 2e-3),
+    settings(0.1, 64, 0.6, 5e-4),
 ];
 
 /// What a run is for.
@@ -99,16 +98,27 @@ pub enum Stage {
     Test,
 }
 
-/// What makes a run this run and no other.
+/// What makes a run this run and no other: what is run, and everything that decides its result but the program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Key {
     pub protocol: Protocol,
     pub graph: String,
-    pub model: String,
     /// Which division of the nodes; also the seed of weights and dropout.
     pub split: u64,
     pub stage: Stage,
-    pub settings: Settings,
+    pub config: GraphConfig,
+}
+
+impl Key {
+    /// Whether the program would make this run today. What was made with other settings is neither looked at nor reported.
+    pub fn is_of_today(&self) -> bool {
+        let tried = self.protocol.tried(&self.config.model.name).unwrap_or_default();
+        tried.iter().any(|config| seeded(config, self.split) == self.config)
+    }
+}
+
+fn seeded(config: &GraphConfig, seed: u64) -> GraphConfig {
+    GraphConfig { seed, ..config.clone() }
 }
 
 /// Test nodes to which the model gives about the same probability.
@@ -204,12 +214,38 @@ impl Protocol {
         }
     }
 
-    /// Epochs of a training at most (half), or always (given).
-    fn epochs(self) -> usize {
+    /// How the nodes without labels are learned from: where labels are few.
+    fn teaching(self) -> Option<Teaching> {
         match self {
-            Protocol::Half => 250,
-            Protocol::Given => 100,
+            Protocol::Half => None,
+            Protocol::Given => Some(TEACHING),
         }
+    }
+
+    /// The trainings that a search tries; the first is the one without a search.
+    fn tried(self, model: &str) -> Result<Vec<GraphConfig>, Failure> {
+        let config = |&Settings { teleport, hidden, dropout, weight_decay }: &Settings| {
+            let model = GraphModel::equilibrium(model, teleport).map_err(Failure::other)?;
+            let (epochs, selection) = match self {
+                Protocol::Half => (250, Selection::BestValidation),
+                Protocol::Given => (150, Selection::LastEpoch),
+            };
+            Ok(GraphConfig {
+                hidden,
+                feature_dropout: dropout,
+                hidden_dropout: dropout,
+                edge_dropout: 0.0,
+                penalty: 0.0,
+                weight_decay,
+                epochs,
+                patience: PATIENCE,
+                averaging: AVERAGING,
+                teaching: self.teaching(),
+                selection,
+                ..GraphConfig::new(model)
+            })
+        };
+        self.settings().iter().map(config).collect()
     }
 
     /// How the nodes are divided.
@@ -221,186 +257,143 @@ impl Protocol {
     }
 }
 
-/// What to run, and where the results go.
-pub struct Options<'a> {
-    pub protocol: Protocol,
-    /// Whether settings are searched for.
-    pub tune: bool,
-    /// Only these graphs (lists with commas); none: those that others report on.
-    pub only: &'a [String],
-    /// Only these models (lists with commas); none: [`MODEL`].
-    pub models: &'a [String],
-    /// Divisions of the nodes.
-    pub splits: u64,
-    pub out: &'a Path,
-    pub data_dir: Option<&'a Path>,
-    pub jobs: usize,
-    pub threads: usize,
-    pub runs_missing: bool,
-}
-
-impl Options<'_> {
-    fn words<'b>(lists: &'b [String], default: &[&'b str]) -> Vec<&'b str> {
+/// Graphs that are asked for, and the trainings of the models that are; words that name nothing would quietly run nothing.
+fn cells(protocol: Protocol, options: &Options<'_>) -> Result<Vec<(String, Vec<GraphConfig>)>, Failure> {
+    fn words<'a>(lists: &'a [String], default: &[&'a str]) -> Vec<&'a str> {
         let given: Vec<&str> = lists.iter().flat_map(|list| list.split(',')).collect();
         if given.is_empty() { default.to_vec() } else { given }
     }
-
-    /// Graphs and models that are asked for; words that name nothing would quietly run nothing.
-    fn cells(&self) -> Result<Vec<(String, String)>, Failure> {
-        let graphs = Self::words(self.only, &anchors::GRAPHS);
-        let models = Self::words(self.models, &[MODEL]);
-        let known_graphs = [&anchors::GRAPHS[..], &anchors::WITH_CITING[..]].concat();
-        let known_models = [&GraphModel::NAMES[..], &GraphModel::OWN_NAMES[..]].concat();
-        for (option, words, known) in
-            [("--only", &graphs, &known_graphs), ("--models", &models, &known_models)]
-        {
-            if let Some(word) = words.iter().find(|word| !known.contains(word)) {
-                return Err(Failure::usage(format!("{option} {word}: known are {}", known.join(", "))));
-            }
+    let (graphs, models) = (words(options.only, &anchors::GRAPHS), words(options.models, &[MODEL]));
+    let known_graphs = [&anchors::GRAPHS[..], &anchors::WITH_CITING[..]].concat();
+    let known_models = [&GraphModel::NAMES[..], &GraphModel::OWN_NAMES[..]].concat();
+    for (option, words, known) in [("--only", &graphs, &known_graphs), ("--models", &models, &known_models)] {
+        if let Some(word) = words.iter().find(|word| !known.contains(word)) {
+            return Err(Failure::usage(format!("{option} {word}: known are {}", known.join(", "))));
         }
-        let pair = |graph: &str, model: &str| (graph.to_owned(), model.to_owned());
-        Ok(graphs.iter().flat_map(|graph| models.iter().map(|model| pair(graph, model))).collect())
     }
+    let cell = |graph: &str, model: &str| Ok((graph.to_owned(), protocol.tried(model)?));
+    graphs.iter().flat_map(|graph| models.iter().map(move |model| cell(graph, model))).collect()
 }
 
-/// Runs what is not in the ledger yet, prints the table as markdown and writes it beside the ledger.
-pub fn run(options: &Options<'_>) -> Result<(), Failure> {
-    let cells = options.cells()?;
-    let name = format!("graphs-{}", options.protocol.name());
+/// Runs what is not in the ledger yet, prints the table as markdown and writes it beside the ledger. `tune`: whether settings
+/// are searched for.
+pub fn run(protocol: Protocol, tune: bool, options: &Options<'_>) -> Result<(), Failure> {
+    let cells = cells(protocol, options)?;
+    let name = format!("graphs-{}", protocol.name());
     let mut ledger = Ledger::open(options.out, &name)?;
     if options.runs_missing {
         let shelf = Shelf::new(options.data_dir);
-        let bench = Bench { options, shelf: &shelf };
         // Split by split, so that every cell has its first run before any has its second.
-        let experiments: Vec<(u64, &str, &str)> = (0..options.splits)
-            .flat_map(|split| cells.iter().map(move |(graph, model)| (split, &graph[..], &model[..])))
-            .collect();
-        let folds = bench.folds(&experiments)?;
-        let next = |ledger: &Ledger, begun: &[Key]| bench.next(&experiments, &folds, ledger, begun);
-        ledger = side_by_side(ledger, options.jobs, next, |key| bench.make(key))?;
+        let experiments = (0..options.seeds).flat_map(|split| cells.iter().map(move |cell| (split, cell)));
+        let experiments = experiments.map(|(split, (graph, tried))| {
+            let folds = if tune { folds(protocol, &shelf, graph, &tried[0], split)? } else { 0 };
+            Ok(Experiment { protocol, graph, split, tried, folds })
+        });
+        let experiments = experiments.collect::<Result<Vec<Experiment<'_>>, Failure>>()?;
+        let next = |ledger: &Ledger, begun: &[Key]| next(&experiments, ledger, begun);
+        ledger = side_by_side(ledger, options.jobs, next, |key| make(key, &shelf, options.threads))?;
     }
-    let text = protocol_markdown::report(options.protocol, &ledger);
-    let path = options.out.join(format!("{name}.md"));
-    std::fs::create_dir_all(options.out)
-        .and_then(|()| std::fs::write(&path, &text))
-        .map_err(|why| Failure::other(format!("{} cannot be written: {why}", path.display())))?;
-    print!("{text}");
-    Ok(())
+    write_table(options.out, &name, &protocol_markdown::report(protocol, &ledger))
 }
 
-/// The settings of a division's test run: the best of its search, the first of several, if the search is complete.
-fn chosen(ledger: &Ledger, key: &Key, folds: usize) -> Option<Settings> {
-    let mut best: Option<(f64, Settings)> = None;
-    for &settings in key.protocol.settings() {
-        let searched = |fold| ledger.find(&Key { stage: Stage::Search { fold }, settings, ..key.clone() });
-        let runs: Option<Vec<&Record>> = (0..folds).map(searched).collect();
-        let right = |run: &&Record| Some(run.validation_accuracy? * run.nodes[1] as f64);
-        let right: Option<Vec<f64>> = runs?.iter().map(right).collect();
-        let right: f64 = right?.iter().sum();
-        if best.is_none_or(|(most, _)| right > most) {
-            best = Some((right, settings));
+/// A division of a graph's nodes, and what is trained on it.
+struct Experiment<'a> {
+    protocol: Protocol,
+    graph: &'a str,
+    split: u64,
+    /// What a search tries.
+    tried: &'a [GraphConfig],
+    /// How many sets of validation nodes the search has; 0: none is made, and the first config is tested.
+    folds: usize,
+}
+
+impl Experiment<'_> {
+    fn key(&self, stage: Stage, config: &GraphConfig) -> Key {
+        let (graph, config) = (self.graph.to_owned(), seeded(config, self.split));
+        Key { protocol: self.protocol, graph, split: self.split, stage, config }
+    }
+
+    /// The runs of the search.
+    fn searches(&self) -> impl Iterator<Item = Key> {
+        self.tried
+            .iter()
+            .flat_map(move |config| (0..self.folds).map(move |fold| self.key(Stage::Search { fold }, config)))
+    }
+
+    /// The run that is tested: with the best of the search, the first of several, if the search is complete.
+    fn test(&self, ledger: &Ledger) -> Option<Key> {
+        if self.folds == 0 {
+            return Some(self.key(Stage::Test, &self.tried[0]));
+        }
+        let mut best: Option<(f64, &GraphConfig)> = None;
+        for config in self.tried {
+            let searched = |fold| ledger.find(&self.key(Stage::Search { fold }, config));
+            let runs: Option<Vec<&Record>> = (0..self.folds).map(searched).collect();
+            let right = |run: &&Record| Some(run.validation_accuracy? * run.nodes[1] as f64);
+            let right: Option<Vec<f64>> = runs?.iter().map(right).collect();
+            let right: f64 = right?.iter().sum();
+            if best.is_none_or(|(most, _)| right > most) {
+                best = Some((right, config));
+            }
+        }
+        best.map(|(_, config)| self.key(Stage::Test, config))
+    }
+}
+
+/// How many sets of validation nodes a search has.
+fn folds(
+    protocol: Protocol,
+    shelf: &Shelf<'_>,
+    graph: &str,
+    config: &GraphConfig,
+    split: u64,
+) -> Result<usize, Failure> {
+    match protocol {
+        Protocol::Half => Ok(1),
+        Protocol::Given => {
+            let graph = shelf.graph(graph, config.model.joined)?;
+            let labelled = graph.split(protocol.rule(split), split)?.train.len();
+            Ok((HELD_BACK * FOLDS).div_ceil(labelled.max(1)).min(FOLDS))
         }
     }
-    best.map(|(_, settings)| settings)
 }
 
-/// Where runs are made.
-struct Bench<'a> {
-    options: &'a Options<'a>,
-    shelf: &'a Shelf<'a>,
+/// The first run that can be begun.
+fn next(experiments: &[Experiment<'_>], ledger: &Ledger, begun: &[Key]) -> Next<Key> {
+    let plans = experiments.iter().flat_map(|experiment| {
+        experiment.searches().map(move |key| (experiment, Some(key))).chain([(experiment, None)])
+    });
+    first_open(plans, begun, |(experiment, search)| {
+        let key = search.or_else(|| experiment.test(ledger)).ok_or(Waits)?;
+        Ok(ledger.find(&key).is_none().then_some(key))
+    })
 }
 
-impl Bench<'_> {
-    /// How many sets of validation nodes the search of each experiment has.
-    fn folds(&self, experiments: &[(u64, &str, &str)]) -> Result<Vec<usize>, Failure> {
-        let folds = |&(split, graph, model): &(u64, &str, &str)| match self.options.protocol {
-            Protocol::Half => Ok(1),
-            Protocol::Given => {
-                let joined = GraphModel::equilibrium(model, Map::TELEPORT).map_err(Failure::usage)?.joined;
-                let graph = self.shelf.graph(graph, joined)?;
-                let labelled = graph.split(Protocol::Given.rule(split), split)?.train.len();
-                Ok((HELD_BACK * FOLDS).div_ceil(labelled.max(1)).min(FOLDS))
-            }
-        };
-        experiments.iter().map(folds).collect()
-    }
-
-    /// The first run that can be begun.
-    fn next(
-        &self,
-        experiments: &[(u64, &str, &str)],
-        folds: &[usize],
-        ledger: &Ledger,
-        begun: &[Key],
-    ) -> Next<Key> {
-        let (tune, settings) = (self.options.tune, self.options.protocol.settings());
-        let plans = experiments.iter().zip(folds).flat_map(|(experiment, &folds)| {
-            let searches = settings.iter().take(if tune { settings.len() } else { 0 });
-            let searches = searches.flat_map(move |&settings| {
-                (0..folds).map(move |fold| (experiment, folds, Some((settings, fold))))
-            });
-            searches.chain([(experiment, folds, None)])
-        });
-        first_open(plans, begun, |(&(split, graph, model), folds, search)| {
-            let (protocol, graph, model) = (self.options.protocol, graph.to_owned(), model.to_owned());
-            let key = Key { protocol, graph, model, split, stage: Stage::Test, settings: settings[0] };
-            let key = match search {
-                Some((settings, fold)) => Key { stage: Stage::Search { fold }, settings, ..key },
-                None if tune => {
-                    let settings = chosen(ledger, &key, folds).ok_or(Waits)?;
-                    Key { settings, ..key }
-                }
-                None => key,
-            };
-            Ok(ledger.find(&key).is_none().then_some(key))
-        })
-    }
-
-    fn make(&self, key: &Key) -> Result<Record, Failure> {
-        let Settings { teleport, hidden, dropout, weight_decay } = key.settings;
-        let model = GraphModel::equilibrium(&key.model, teleport).map_err(Failure::other)?;
-        let graph = self.shelf.graph(&key.graph, model.joined)?;
-        let split = split(&graph, key)?;
-        let config = GraphConfig {
-            hidden,
-            feature_dropout: dropout,
-            hidden_dropout: dropout,
-            edge_dropout: 0.0,
-            penalty: 0.0,
-            weight_decay,
-            epochs: key.protocol.epochs(),
-            patience: PATIENCE,
-            averaging: AVERAGING,
-            selection: match key.protocol {
-                Protocol::Half => Selection::BestValidation,
-                Protocol::Given => Selection::LastEpoch,
-            },
-            seed: key.split,
-            threads: self.options.threads,
-            ..GraphConfig::new(model)
-        };
-        let run = train_graph(&graph.problem, &split, &config, |_| ()).map_err(Failure::other)?;
-        let test = match key.stage {
-            Stage::Search { .. } => None,
-            Stage::Test => Some(tested(&graph, &split, &run.classifier, self.options.threads)?),
-        };
-        let most = |count: fn(&GraphEpoch) -> u32| run.epochs.iter().map(count).max().unwrap_or(0);
-        let converged = run.epochs.iter().filter(|epoch| epoch.converged).count();
-        let record = Record {
-            key: key.clone(),
-            nodes: [split.train.len(), split.validation.len(), split.test.len()],
-            validation_accuracy: (!split.validation.is_empty()).then_some(100.0 * run.validation_accuracy),
-            test,
-            best_epoch: run.best_epoch,
-            epochs: run.epochs.len(),
-            seconds: run.seconds,
-            iterations: [most(|epoch| epoch.solve_iterations), most(|epoch| epoch.adjoint_iterations)],
-            converged: converged as f64 / run.epochs.len() as f64,
-            commit: env!("SUBDEQ_COMMIT").to_owned(),
-        };
-        tell(&record);
-        Ok(record)
-    }
+fn make(key: &Key, shelf: &Shelf<'_>, threads: usize) -> Result<Record, Failure> {
+    let graph = shelf.graph(&key.graph, key.config.model.joined)?;
+    let split = split(&graph, key)?;
+    let config = GraphConfig { threads, ..key.config.clone() };
+    let run = train_graph(&graph.problem, &split, &config, |_| ()).map_err(Failure::other)?;
+    let test = match key.stage {
+        Stage::Search { .. } => None,
+        Stage::Test => Some(tested(&graph, &split, &run.classifier, threads)?),
+    };
+    let most = |count: fn(&GraphEpoch) -> u32| run.epochs.iter().map(count).max().unwrap_or(0);
+    let converged = run.epochs.iter().filter(|epoch| epoch.converged).count();
+    let record = Record {
+        key: key.clone(),
+        nodes: [split.train.len(), split.validation.len(), split.test.len()],
+        validation_accuracy: (!split.validation.is_empty()).then_some(100.0 * run.validation_accuracy),
+        test,
+        best_epoch: run.best_epoch,
+        epochs: run.epochs.len(),
+        seconds: run.seconds,
+        iterations: [most(|epoch| epoch.solve_iterations), most(|epoch| epoch.adjoint_iterations)],
+        converged: converged as f64 / run.epochs.len() as f64,
+        commit: env!("SUBDEQ_COMMIT").to_owned(),
+    };
+    tell(&record);
+    Ok(record)
 }
 
 /// The nodes of a run. In the search on a given division the labelled nodes are divided once more.
@@ -459,19 +452,90 @@ fn calibration(prediction: &Prediction, labels: &[u32], nodes: &[u32]) -> Vec<Bi
 
 fn tell(record: &Record) {
     let Record { key, best_epoch, epochs, seconds, .. } = record;
-    let Settings { teleport, hidden, dropout, weight_decay } = key.settings;
     let found = match (&record.test, record.validation_accuracy) {
         (Some(test), _) => format!("test accuracy {:.2} %", test.accuracy),
         (None, Some(accuracy)) => format!("validation accuracy {accuracy:.2} %"),
         (None, None) => String::new(),
     };
     eprintln!(
-        "{} {} {} split {} {:?}, t {teleport}, {hidden} units, dropout {dropout}, decay {weight_decay}: {found}, epoch \
-         {best_epoch} of {epochs}, {seconds:.1} s",
+        "{} {} {} split {} {:?}, {}: {found}, epoch {best_epoch} of {epochs}, {seconds:.1} s",
         key.protocol.name(),
         key.graph,
-        key.model,
+        key.config.model.name,
         key.split,
         key.stage,
+        settings_in_words(&key.config),
     );
+}
+
+/// What searches choose, of a training.
+pub fn settings_in_words(config: &GraphConfig) -> String {
+    format!(
+        "t {}, {} units, dropout {}, decay {}",
+        config.model.map.teleport(),
+        config.hidden,
+        config.hidden_dropout,
+        config.weight_decay
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(config: GraphConfig) -> Record {
+        Record {
+            key: Key {
+                protocol: Protocol::Given,
+                graph: "dblp".to_owned(),
+                split: 3,
+                stage: Stage::Search { fold: 2 },
+                config: seeded(&config, 3),
+            },
+            nodes: [4, 1, 9],
+            validation_accuracy: Some(75.0),
+            test: None,
+            best_epoch: 7,
+            epochs: 9,
+            seconds: 1.5,
+            iterations: [17, 16],
+            converged: 1.0,
+            commit: "0123456789ab".to_owned(),
+        }
+    }
+
+    /// A run with another number of epochs, another patience, or whatever else is another run.
+    #[test]
+    fn runs_made_otherwise_are_not_mistaken_for_those_of_today() {
+        let config = Protocol::Given.tried(MODEL).unwrap().remove(1);
+        let today = record(config.clone());
+        assert!(today.key.is_of_today());
+        let others = [
+            GraphConfig { epochs: config.epochs + 1, ..config.clone() },
+            GraphConfig { patience: config.patience + 1, ..config.clone() },
+            GraphConfig { averaging: 0.9, ..config.clone() },
+            GraphConfig { teaching: None, ..config.clone() },
+            GraphConfig { rate: 0.02, ..config.clone() },
+            GraphConfig { weight_decay: 0.123, ..config.clone() },
+        ];
+        for other in others.map(record) {
+            assert!(!other.key.is_of_today() && !other.repeats(&today), "{:?}", other.key);
+        }
+        assert!(!Key { protocol: Protocol::Half, ..today.key.clone() }.is_of_today());
+    }
+
+    /// What a ledger says is found again in it, for every setting; ledgers of older programs are refused.
+    #[test]
+    fn ledgers_keep_every_setting_to_the_bit() {
+        for protocol in [Protocol::Half, Protocol::Given] {
+            for config in protocol.tried(MODEL).unwrap() {
+                let written = record(config);
+                let line = serde_json::to_string(&written).unwrap();
+                assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), written);
+                let old = line.replace("\"config\"", "\"settings\"");
+                let why = serde_json::from_str::<Record>(&old).unwrap_err().to_string();
+                assert!(why.contains("missing field `config`"), "{why}");
+            }
+        }
+    }
 }

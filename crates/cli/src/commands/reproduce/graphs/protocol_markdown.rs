@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::DISTANCE;
 use super::anchors::{self, Anchor};
-use super::protocol::{BINS, Ledger, Protocol, Record, Tested};
+use super::protocol::{BINS, Ledger, Protocol, Record, Tested, settings_in_words};
 use crate::statistics;
 
 /// Tested runs of a cell.
@@ -22,15 +22,15 @@ pub fn report(protocol: Protocol, ledger: &Ledger) -> String {
     text
 }
 
-/// By graph, in the order of the anchors, and model. Of several test runs of one division the last counts: it came with the
-/// search.
+/// By graph, in the order of the anchors, and model; only what the program would run today. Of several test runs of one division
+/// the last counts: it came with the search.
 fn cells(ledger: &Ledger) -> Cells<'_> {
     let order = [&anchors::GRAPHS[..], &anchors::WITH_CITING[..]].concat();
     let mut cells = Cells::new();
-    for run in ledger.runs() {
+    for run in ledger.runs().iter().filter(|run| run.key.is_of_today()) {
         let Some(test) = &run.test else { continue };
         let place = order.iter().position(|graph| *graph == run.key.graph).unwrap_or(order.len());
-        let cell = cells.entry((place, &run.key.graph[..], &run.key.model[..])).or_default();
+        let cell = cells.entry((place, &run.key.graph[..], &run.key.config.model.name[..])).or_default();
         cell.retain(|(other, _)| other.key.split != run.key.split);
         cell.push((run, test));
     }
@@ -40,7 +40,9 @@ fn cells(ledger: &Ledger) -> Cells<'_> {
 fn head(protocol: Protocol) -> String {
     match protocol {
         Protocol::Half => "50 / 25 / 25 % of the nodes to train, select and test, at random.",
-        Protocol::Given => "HyperGCN's given divisions: all unlabelled nodes are tested; settings by folds of the labelled ones.",
+        Protocol::Given => {
+            "HyperGCN's given divisions: all nodes without a label are tested, and learned from without one."
+        }
     }
     .to_owned()
         + " Test accuracy in %, mean ± standard deviation over the divisions.\n\n"
@@ -147,15 +149,11 @@ fn calibration(text: &mut String, cells: &Cells<'_>) {
 }
 
 fn chosen_settings(text: &mut String, cells: &Cells<'_>) {
-    text.push_str("Settings of the tested models: teleport probability, hidden units, dropout, weight decay; how often.\n\n");
+    text.push_str("Settings of the tested models: teleport probability t, hidden units, dropout, weight decay; how often.\n\n");
     for ((_, graph, model), runs) in cells {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for (run, _) in runs {
-            let chosen = run.key.settings;
-            let words = format!(
-                "{}, {}, {}, {}",
-                chosen.teleport, chosen.hidden, chosen.dropout, chosen.weight_decay
-            );
+            let words = settings_in_words(&run.key.config);
             *counts.entry(words).or_default() += 1;
         }
         let counts: Vec<String> =
