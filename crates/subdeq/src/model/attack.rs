@@ -32,6 +32,9 @@ const STRIDE: f64 = 2.5;
 /// Of a radius, what is used: the attacked image must lie within it after rounding.
 const INSIDE: f64 = 1.0 - 1e-5;
 
+/// Logits of images, and gradients for the images.
+type Answered<T> = (Vec<T>, Vec<T>);
+
 /// Where an attack looks for other classes.
 #[derive(Clone, Copy, Debug)]
 pub struct Ball<'a> {
@@ -50,7 +53,7 @@ impl<D: Backend> Classifier<D> {
         &mut self,
         x: &[D::Elem],
         weights: impl FnOnce(&[D::Elem]) -> Vec<D::Elem>,
-    ) -> Result<(Vec<D::Elem>, Vec<D::Elem>)> {
+    ) -> Result<Answered<D::Elem>> {
         if self.spec.lipschitz.is_none() {
             return Err(Error::invalid(
                 "gradients for images are there for networks with a bounded gain only (train --lipschitz), which have no batch norm",

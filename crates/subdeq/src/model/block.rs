@@ -259,11 +259,11 @@ impl<D: Backend> Block<D> {
         let b = made(&mut self.buffers)?;
         let len = batch * self.shape.state_len();
         if let Some(reflection) = &mut self.reflection {
-            reflection.to_states(device, len, &mut b.gz)?;
+            reflection.pull_to_states(device, len, &mut b.gz)?;
         }
         self.core.backward(device, batch, &b.y, &mut b.gz, &mut b.gy, tally)?;
         if let Some(reflection) = &mut self.reflection {
-            reflection.to_injections(device, len, &mut b.gy)?;
+            reflection.pull_to_injections(device, len, &mut b.gy)?;
         }
         let (state, parts) = (self.shape.state_len(), self.injections.len());
         if let [injection] = &mut self.injections[..] {

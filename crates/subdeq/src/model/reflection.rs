@@ -50,14 +50,19 @@ impl<A: Send + Sync> Reflection<A> {
     }
 
     /// Turns the gradient of the reflected states into that of the states.
-    pub fn to_states<D: Backend<Array = A>>(&mut self, device: &D, len: usize, g: &mut A) -> Result<()> {
+    pub fn pull_to_states<D: Backend<Array = A>>(&mut self, device: &D, len: usize, g: &mut A) -> Result<()> {
         let Buffers { gradient, .. } = made(&mut self.buffers)?;
         device.copy(len, g, gradient)?;
         Ok(device.axpy(len, self.factor - 1.0, gradient, g)?)
     }
 
     /// Adds to the gradient of the injections what does not come through the states.
-    pub fn to_injections<D: Backend<Array = A>>(&mut self, device: &D, len: usize, gy: &mut A) -> Result<()> {
+    pub fn pull_to_injections<D: Backend<Array = A>>(
+        &mut self,
+        device: &D,
+        len: usize,
+        gy: &mut A,
+    ) -> Result<()> {
         Ok(device.axpy(len, -1.0, &made(&mut self.buffers)?.gradient, gy)?)
     }
 }

@@ -16,7 +16,7 @@ use crate::graph::{self, Graph, GraphData};
 /// A graph to train on.
 pub enum Source {
     /// All of it is here; of several ranks, each trains on its part.
-    Whole { graph: Graph, part: Option<GraphProblem> },
+    Whole { graph: Box<Graph>, part: Option<GraphProblem> },
     /// This rank's rows are here.
     Shards { folder: String, manifest: Box<ShardManifest>, problem: GraphProblem, split: GraphSplit },
 }
@@ -52,7 +52,7 @@ impl Source {
         let graph = Graph::load(name, joined, data_dir)?;
         let part =
             (ranks.size() > 1).then(|| graph.problem.share(ranks)).transpose().map_err(Failure::other)?;
-        Ok(Source::Whole { graph, part })
+        Ok(Source::Whole { graph: Box::new(graph), part })
     }
 
     /// What this rank trains on.

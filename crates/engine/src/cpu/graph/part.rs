@@ -113,6 +113,9 @@ impl Names<'_> {
     }
 }
 
+/// Gathers in the blocks that are named, from where their columns lie.
+type Gathering<'a, T> = dyn FnMut(Source<'_, T>, &(dyn Fn(usize) -> bool + Sync)) + Send + 'a;
+
 impl<T: SimdReal> Part<T> {
     /// Renumbers the columns of a process's rows, which are given as those of the whole graph, and agrees with the others on what
     /// travels.
@@ -191,13 +194,7 @@ impl<T: SimdReal> Part<T> {
     }
 
     /// Has `work` gather from `x` in all blocks: in interior ones while rows travel, then in the others.
-    pub fn gather(
-        &self,
-        halo: &mut Halo<T>,
-        stride: usize,
-        x: &[T],
-        work: &mut (dyn FnMut(Source<'_, T>, &(dyn Fn(usize) -> bool + Sync)) + Send),
-    ) {
+    pub fn gather(&self, halo: &mut Halo<T>, stride: usize, x: &[T], work: &mut Gathering<'_, T>) {
         let row = |row: u32| &x[row as usize * stride..][..stride];
         halo.give.clear();
         self.wanted.iter().for_each(|&wanted| halo.give.extend_from_slice(row(wanted)));
