@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::graph::{self, Graph, GraphData};
 
 /// A graph to train on.
+#[allow(clippy::large_enum_variant)] // one of them exists per training
 pub enum Source {
     /// All of it is here; of several ranks, each trains on its part.
     Whole { graph: Box<Graph>, part: Option<GraphProblem> },

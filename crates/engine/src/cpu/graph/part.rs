@@ -76,7 +76,7 @@ impl RowSet {
         let mut members = Vec::new();
         for (word, &bits) in self.words.iter().enumerate() {
             self.before.push(members.len() as u32);
-            members.extend((0..64).filter(|bit| bits >> bit & 1 == 1).map(|bit| (64 * word) as u32 + bit));
+            members.extend((0..64).filter(|bit| (bits >> bit) & 1 == 1).map(|bit| (64 * word) as u32 + bit));
         }
         members
     }
