@@ -91,7 +91,7 @@ fn the_loss_moves_as_each_gradient_says() {
         });
         let normed = normed.map(|core| ClassifierSpec { injection_norm: true, ..spec(layout, core) });
         // Reflected blocks, whose injections are read twice.
-        let bounded = ["monotone-tied", "monotone-product", "monotone"]
+        let bounded = ["monotone-tied", "monotone-product", "mondeq-relu"]
             .map(|name| spec(layout, equilibrium(name, layout, 1e-13)));
         let bounded = bounded.into_iter().chain([networks(layout, 1e-13).remove(0)]).map(|mut spec| {
             spec.lipschitz = Some(Lipschitz { gain: 3.0, per_pixel: 1.0 });

@@ -63,7 +63,7 @@ fn specs() -> Vec<(String, ClassifierSpec)> {
     let mut all = Vec::new();
     for layout in [Layout::Dense, Layout::Conv] {
         for (name, blocks) in
-            [("monotone-tied", 1), ("monotone-tied", 2), ("monotone-product", 1), ("monotone", 1)]
+            [("monotone-tied", 1), ("monotone-tied", 2), ("monotone-product", 1), ("mondeq-relu", 1)]
         {
             all.push((format!("{layout:?} {name}, {blocks} blocks"), spec(name, layout, blocks)));
         }
