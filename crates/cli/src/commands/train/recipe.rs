@@ -46,7 +46,7 @@ pub struct RecipeOptions {
     lipschitz: Option<f64>,
 }
 
-/// What a training with a bounded gain does if nothing else is said: by an experiment on MNIST (RESULTS.md).
+/// What a training with a bounded gain does if nothing else is said; not tuned (RESULTS.md has what they gave on MNIST).
 const BOUNDED_MODEL: &str = "monotone-tied";
 const BOUNDED_RATE: f64 = 2e-3;
 /// What a solve's error takes from a radius is to be nothing beside it.
