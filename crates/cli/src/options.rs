@@ -58,6 +58,12 @@ impl Compute {
         Self { device: self.device.shared(), threads }
     }
 
+    /// The same for one of several trainings of this process: each has its part of the cores if nobody said how many.
+    pub fn one_of(self, jobs: usize) -> Self {
+        let threads = if self.threads == 0 { (cores_each() / jobs).max(1) } else { self.threads };
+        Self { threads, ..self }
+    }
+
     /// Refuses everything but the cores, which are all that graphs run on so far.
     pub fn cores_only(self) -> Result<(), Failure> {
         match self.device {

@@ -11,6 +11,8 @@ use crate::options::Telling;
 pub struct TrainingProgress {
     telling: Telling,
     epochs: usize,
+    /// The seed, where several trainings tell at the same time.
+    seed: Option<u64>,
     bar: Option<ProgressBar>,
     began: Instant,
     /// Share of all batches that were done when this process began.
@@ -18,15 +20,15 @@ pub struct TrainingProgress {
 }
 
 impl TrainingProgress {
-    /// For a training of so many epochs.
-    pub fn new(telling: Telling, epochs: usize) -> Self {
+    /// For a training of so many epochs, named by its seed if there are others beside it.
+    pub fn new(telling: Telling, epochs: usize, seed: Option<u64>) -> Self {
         let bar = (telling == Telling::Bar).then(|| {
             let bar = ProgressBar::new(0);
             let style = ProgressStyle::with_template("{bar:4} {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self { telling, epochs, bar, began: Instant::now(), offset: None }
+        Self { telling, epochs, seed, bar, began: Instant::now(), offset: None }
     }
 
     /// To be called after every batch and epoch.
@@ -39,7 +41,10 @@ impl TrainingProgress {
         if let Some(metrics) = progress.completed {
             match (&self.bar, self.telling) {
                 (Some(bar), _) => bar.println(short_line(metrics, self.epochs, left)),
-                (None, Telling::Lines) => eprintln!("{}", epoch_line(metrics, self.epochs, left)),
+                (None, Telling::Lines) => {
+                    let seed = self.seed.map_or(String::new(), |seed| format!("seed {seed}  "));
+                    eprintln!("{seed}{}", epoch_line(metrics, self.epochs, left));
+                }
                 (None, _) => {}
             }
         } else if let Some(bar) = &self.bar {

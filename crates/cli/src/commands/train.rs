@@ -4,6 +4,7 @@ mod follow;
 mod graph;
 mod graph_source;
 mod recipe;
+mod side_by_side;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -66,6 +67,9 @@ pub struct Args {
     /// Train so many times, with seeds from --seed on, and print mean and deviation.
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
+    /// With --seeds: so many trainings of images at the same time, each with its part of the cores, or all on one GPU.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "seeds")]
+    jobs: usize,
     /// The folder of the run; with --seeds, of one folder per seed [default: a new one under runs/].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -166,9 +170,19 @@ struct Finished {
     evaluation: Evaluation,
 }
 
+/// Whether other trainings of this process run beside one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Company {
+    None,
+    Others,
+}
+
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.seeds == Some(0) {
         return Err(Failure::usage("--seeds must be at least 1"));
+    }
+    if args.jobs == 0 {
+        return Err(Failure::usage("--jobs must be at least 1"));
     }
     let given = graph::given_config(args)?;
     if given.is_some() || args.data.as_deref().is_some_and(crate::graph::is_graph) {
@@ -181,25 +195,40 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// The work of the first rank, which is the only one if nobody started several.
 fn lead(args: &Args, ranks: &Ranks) -> Result<ExitCode, Failure> {
     let (data, first) = prepare(args, ranks)?;
-    let seeds = args.seeds.unwrap_or(1);
     let base = match &args.out {
         Some(path) => path.clone(),
         None => new_folder(&first),
     };
-    let mut finished = Vec::new();
-    for seed in first.seed..first.seed.saturating_add(seeds) {
+    let seeds = first.seed..first.seed.saturating_add(args.seeds.unwrap_or(1));
+    let runs = seeds.map(|seed| {
         let folder = if args.seeds.is_some() { base.join(format!("seed-{seed}")) } else { base.clone() };
-        let config = TrainConfig { seed, ..first.clone() };
-        // Before anything is written: what ranks cannot share is no run.
-        follow::announce(ranks, Some(&config))?;
-        let device = follow::device_of(args, ranks, &config, &data.parts)?;
-        let (run, config) = open(args, &folder, config)?;
-        finished.push(train(args, ranks, device, &data, run, config)?);
-    }
+        (folder, TrainConfig { seed, ..first.clone() })
+    });
+    let finished = if args.jobs > 1 {
+        side_by_side::train_all(args, ranks, &data, &runs.collect::<Vec<_>>())?
+    } else {
+        let one = |(folder, config)| one_after_another(args, ranks, &data, folder, config);
+        runs.map(one).collect::<Result<_, _>>()?
+    };
     follow::announce(ranks, None)?;
     let page = report::write(std::slice::from_ref(&base), None)?;
     tell_results(args, &finished, &page);
     Ok(ExitCode::SUCCESS)
+}
+
+/// A run that nothing is trained beside.
+fn one_after_another(
+    args: &Args,
+    ranks: &Ranks,
+    data: &Dataset,
+    folder: PathBuf,
+    config: TrainConfig,
+) -> Result<Finished, Failure> {
+    // Before anything is written: what ranks cannot share is no run.
+    follow::announce(ranks, Some(&config))?;
+    let device = follow::device_of(args, ranks, &config, &data.parts)?;
+    let (run, config) = open(args, &folder, config)?;
+    train(args, ranks, device, data, run, config, Company::None)
 }
 
 /// The data and the config of the first seed.
@@ -462,8 +491,13 @@ fn train(
     data: &Dataset,
     run: RunFolder,
     config: TrainConfig,
+    company: Company,
 ) -> Result<Finished, Failure> {
-    let telling = args.output.progress();
+    let telling = match (args.output.progress(), company) {
+        // One bar cannot tell of several.
+        (Telling::Bar, Company::Others) => Telling::Lines,
+        (telling, _) => telling,
+    };
     if telling != Telling::Nothing {
         let together = follow::in_words(ranks, &config);
         introduce(data, &config, run.path(), &format!("{}{together}", device.name()));
@@ -477,23 +511,28 @@ fn train(
         },
         checkpoint_every: Duration::from_secs(args.checkpoint_seconds),
     };
-    let mut progress = TrainingProgress::new(telling, config.epochs);
+    let seed = (company == Company::Others).then_some(config.seed);
+    let mut progress = TrainingProgress::new(telling, config.epochs, seed);
     let stop = Stop::listen()?;
     let mut waiting = None;
     let tell = &mut |step: subdeq::train::Progress<'_>| {
         progress.tell(&step);
         if step.epoch == config.epochs {
-            // What is left, certificate and test, ends at once if asked to: all of it can be made again.
-            stop.finish();
+            // What is left, certificate and test, ends at once if asked to: all of it can be made again. Others may not be so far.
+            if company == Company::None {
+                stop.finish();
+                waiting = Some(Waiting::begin(telling, "certifying and testing"));
+            }
             progress.finish();
-            waiting = Some(Waiting::begin(telling, "certifying and testing"));
         }
         stop.flow()
     };
     let ended =
         on_device!(device, |device| { lead_run(ranks, &device, &run, &config, &data.parts, &options, tell) });
     drop(waiting);
-    stop.finish();
+    if company == Company::None {
+        stop.finish();
+    }
     progress.finish();
     let evaluation =
         ended.map_err(Failure::other)?.ok_or_else(|| stop.failure(args.how_to_go_on(run.path())))?;
@@ -514,7 +553,7 @@ fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path, device: &str) 
     let [channels, height, width] = data.shape;
     let colour = if channels == 1 { "" } else { " in colour" };
     let model = &config.model;
-    eprintln!(
+    let images = format!(
         "{}: {} + {} + {} images of {height}x{width}{colour} to train, select and test; {} classes",
         config.data.name,
         data.parts.train.len(),
@@ -538,16 +577,14 @@ fn introduce(data: &Dataset, config: &TrainConfig, folder: &Path, device: &str) 
         }
         _ => String::new(),
     };
+    let recipe = recipe::in_words(config).map_or(String::new(), |words| format!("with {words}\n"));
+    // In one piece: others may be introduced at the same time.
     eprintln!(
-        "{}: {size}{parameters}{solver}; seed {}; {}",
+        "{images}\n{}: {size}{parameters}{solver}; seed {}; {}\n{recipe}on {device}",
         model.core.name(),
         config.seed,
         folder.display()
     );
-    if let Some(words) = recipe::in_words(config) {
-        eprintln!("with {words}");
-    }
-    eprintln!("on {device}");
 }
 
 fn tell_results(args: &Args, finished: &[Finished], page: &Path) {

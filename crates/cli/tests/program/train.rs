@@ -276,13 +276,14 @@ fn a_disk_without_room_ends_with_a_sentence_and_the_run_can_go_on() {
 }
 
 #[test]
-fn seeds_are_averaged_and_the_number_of_threads_changes_nothing() {
+fn seeds_are_averaged_and_neither_threads_nor_trainings_beside_them_change_anything() {
     let folder = tempfile::tempdir().unwrap();
-    for threads in ["1", "2"] {
-        let out = format!("t{threads}");
+    for (out, option, count) in
+        [("t1", "--threads", "1"), ("t2", "--threads", "2"), ("beside", "--jobs", "2")]
+    {
         let args =
             ["train", "--model", "subdeq-tanh", "--epochs", "2", "--seeds", "2", "--certify", "4", "--json"];
-        let told = ok(subdeq(folder.path(), &[&args[..], &["--threads", threads, "--out", &out]].concat()));
+        let told = ok(subdeq(folder.path(), &[&args[..], &[option, count, "--out", out]].concat()));
         let lines: Vec<Value> =
             text(&told.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 3);
@@ -293,8 +294,12 @@ fn seeds_are_averaged_and_the_number_of_threads_changes_nothing() {
         for file in ["model.safetensors", "evaluation.json"] {
             let bytes = |run: &str| std::fs::read(folder.path().join(run).join(seed).join(file)).unwrap();
             assert!(bytes("t1") == bytes("t2"), "{seed}/{file}");
+            assert!(bytes("t1") == bytes("beside"), "{seed}/{file}");
         }
     }
+    let told = subdeq(folder.path(), &["train", "--data", "karate", "--seeds", "2", "--jobs", "2"]);
+    assert!(text(&told.stderr).contains("--jobs is for images"), "{}", text(&told.stderr));
+    assert_eq!(subdeq(folder.path(), &["train", "--jobs", "2"]).status.code(), Some(2));
 }
 
 #[test]

@@ -225,6 +225,7 @@ fn refuse_image_options(args: &Args) -> Result<(), Failure> {
         ("--arch", args.arch.is_some()),
         ("--batch", args.batch.is_some()),
         ("--blocks", args.blocks.is_some()),
+        ("--jobs", args.jobs > 1),
         ("--pool", args.pool.is_some()),
         ("--split", args.split.is_some()),
         ("--warm-start", args.warm_start),
