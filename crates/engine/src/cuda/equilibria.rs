@@ -225,7 +225,12 @@ impl Equilibria for Cuda {
         }
         let scheme = prepare(&mut plan.operators, solver)?;
         let CudaPlan { operators, work, .. } = plan;
-        operators.linearise(batch, z, y, work)?;
+        match (&scheme, operators.kink()) {
+            (Scheme::Fourier { .. }, Some(below)) => {
+                operators.linearise_at_solution(batch, below, z, work)?
+            }
+            _ => operators.linearise(batch, z, y, work)?,
+        }
         let reports = &mut reports.0;
         match scheme {
             Scheme::Plain(method) => {

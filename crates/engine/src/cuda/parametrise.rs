@@ -40,6 +40,20 @@ impl CudaWeights {
     }
 }
 
+/// The kernels that make `-A'A + B - B'`, and those for the gradients, of factors whose kernels have this side.
+fn product_kernels(side: usize) -> Result<[&'static str; 2]> {
+    match side {
+        1 => Ok(["make_product_1", "pull_product_1"]),
+        3 => Ok(["make_product_3", "pull_product_3"]),
+        other => Err(not_yet(&format!("factors with kernels of side {other}"))),
+    }
+}
+
+/// A block for 16 x 16 pairs of units.
+fn pairs_of(units: usize) -> Grid {
+    Grid::blocks(units.div_ceil(16).pow(2))
+}
+
 impl Parametrise for Cuda {
     type Weights = CudaWeights;
 
@@ -106,7 +120,12 @@ impl Parametrise for Cuda {
                     }
                     None => free[1],
                 };
-                launch!(gpu, "make_product", grid, v, b, units as u32, side as u32, identity, w)?;
+                let [make, _] = product_kernels(side)?;
+                gpu.launch(
+                    make,
+                    pairs_of(units),
+                    &[v.into(), b.into(), (units as u32).into(), identity.into(), w.into()],
+                )?;
             }
             (Parametrisation::Free, [w, ..]) => w.copy_from(v, len)?,
             (other, _) => return Err(not_yet(&format!("the parametrisation {other:?} of this map"))),
@@ -173,15 +192,29 @@ impl Parametrise for Cuda {
                 launch!(gpu, "pull_split", Grid::entries(len), free[1], *p, *n, &mut **weight, len)
             }
             (Parametrisation::MonotoneProduct { .. }, [g, ..], [ga, gb]) => {
-                let (units, side, grid) =
-                    (units as u32, side as u32, Grid::entries(units * units * side * side));
-                launch!(gpu, "pull_product", grid, v, *g, units, side, &mut **ga, &mut **gb)
+                let [_, pull] = product_kernels(side)?;
+                gpu.launch(
+                    pull,
+                    pairs_of(units),
+                    &[v.into(), (*g).into(), (units as u32).into(), (&mut **ga).into(), (&mut **gb).into()],
+                )
             }
             (Parametrisation::MonotoneTied { .. }, [g, ..], [ga, gb]) => {
+                let [_, pull] = product_kernels(side)?;
                 weights.skew.as_mut().map_or(Ok(()), |skew| {
-                    let (units, side, len) = (units as u32, side as u32, skew.len());
+                    let len = skew.len();
                     let grid = Grid::entries(len);
-                    launch!(gpu, "pull_product", grid, v, *g, units, side, &mut **ga, &mut *skew)?;
+                    gpu.launch(
+                        pull,
+                        pairs_of(units),
+                        &[
+                            v.into(),
+                            (*g).into(),
+                            (units as u32).into(),
+                            (&mut **ga).into(),
+                            (&mut *skew).into(),
+                        ],
+                    )?;
                     launch!(gpu, "pull_skew", grid, free[1], &*skew, &mut **ga, len)?;
                     launch!(gpu, "sum_skew", Grid::blocks(1), v, &*skew, &mut **gb, len)
                 })

@@ -530,6 +530,32 @@ impl Operators {
         self.normalise(batch, normalised, Some((inverse, gradient)), None)
     }
 
+    /// The slope below zero of a map `z = s(W z + y)` whose activation has the slope 1 above it: there the signs of a solution say
+    /// on which side its preactivations are.
+    pub fn kink(&self) -> Option<f32> {
+        let ShapedMap { formula, activation, injection, power, shift, norm, .. } = self.map;
+        let plain = formula == Formula::Single && injection == Injection::Inner && power == 1.0;
+        let below = match activation {
+            Activation::Relu => 0.0,
+            Activation::LeakyRelu { slope } if slope >= 0.0 => slope as f32,
+            _ => return None,
+        };
+        (plain && shift == 0.0 && norm.is_none()).then_some(below)
+    }
+
+    /// The derivative at a solution of a map with a [kink](Self::kink), without the convolution that [`Self::linearise`] takes.
+    pub fn linearise_at_solution(
+        &self,
+        batch: usize,
+        below: f32,
+        z: &Memory<f32>,
+        work: &mut Work,
+    ) -> Result<()> {
+        let (slopes, len) = (&mut work.linearisation.slopes, batch * self.len());
+        slopes.reserve(len)?;
+        launch!(self.gpu, "kink_slopes", Grid::entries(len), z, below, slopes, len)
+    }
+
     /// `g <-` its pullback through the normalisation.
     pub fn through_norm(
         &self,

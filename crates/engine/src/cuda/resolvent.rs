@@ -4,7 +4,7 @@
 use std::f64::consts::TAU;
 use std::sync::Arc;
 
-use super::gpu::{Gpu, Grid, Memory};
+use super::gpu::{Gpu, Grid, Memory, THREADS};
 use super::kernel::{Argument, Passed, launch};
 use super::plan::Operators;
 use crate::{EngineError, Operator, Result};
@@ -14,17 +14,15 @@ type Complex = [f64; 2];
 pub(super) type Wave = [f32; 2];
 
 /// The kernels that invert in the registers of one block: units, and their names.
-const TILED: [(usize, &str); 5] = [
-    (16, "resolvents_16"),
-    (32, "resolvents_32"),
-    (48, "resolvents_48"),
-    (64, "resolvents_64"),
-    (96, "resolvents_96"),
-];
+const TILED: [(usize, &str); 4] =
+    [(16, "resolvents_16"), (32, "resolvents_32"), (48, "resolvents_48"), (64, "resolvents_64")];
 
-/// Channels of a tile, and the most channels that there are kernels with tiles for.
+/// Channels of a tile, and the most channels that there are kernels with tiles for. As many pivots are eliminated by a launch.
 const TILE: usize = 16;
 const MOST_TILED: usize = 128;
+
+/// Frequencies of a block of `shifted_symbols`, `WAVES` there.
+const WAVES: usize = 8;
 
 /// A map as a circular convolution: dense ones are of images of one pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +82,7 @@ pub(super) struct Resolvent {
     /// `exp(2 pi i j / n)` for the height and the width.
     pub turns: [Memory<Wave>; 2],
     exact_turns: [Memory<Complex>; 2],
-    /// Large matrices on their way to their inverses, and the images of the probe.
+    /// Matrices before they are inverted; large ones on their way to their inverses, and the images of the probe.
     matrices: [Memory<Complex>; 2],
     images: Memory<Complex>,
 }
@@ -196,12 +194,22 @@ impl Resolvent {
             padded: padded as u32,
             unused: 0,
         };
+        let matrices = &mut self.matrices[0];
+        matrices.reserve(frequencies * units * units)?;
+        let parts = frequencies.div_ceil(WAVES);
+        let grid = Grid::blocks((units * units).div_ceil(THREADS as usize) * parts);
+        launch!(
+            gpu,
+            "shifted_symbols",
+            grid,
+            &convolution,
+            &mut *matrices,
+            frequencies as u32,
+            parts as u32
+        )?;
         if let Some((_, kernel)) = TILED.iter().find(|(most, _)| units <= *most) {
-            gpu.launch(
-                kernel,
-                Grid::blocks(frequencies),
-                &[Argument::from(&convolution), Argument::from(&to)],
-            )?;
+            let arguments = [Argument::from(&convolution), (&*matrices).into(), Argument::from(&to)];
+            gpu.launch(kernel, Grid::blocks(frequencies), &arguments)?;
         } else {
             self.eliminate(gpu, &convolution, &to)?;
         }
@@ -209,20 +217,17 @@ impl Resolvent {
         Ok(())
     }
 
-    /// Inverts matrices that do not fit into a block, a launch for each pivot.
+    /// Inverts matrices that do not fit into a block, a launch for some pivots.
     fn eliminate(&mut self, gpu: &Gpu, convolution: &Weights, to: &Reflections) -> Result<()> {
         let (n, frequencies) = (self.shape.units, self.shape.frequencies());
-        let len = frequencies * n * n;
         let [matrices, next] = &mut self.matrices;
-        matrices.reserve(len)?;
-        next.reserve(len)?;
+        next.reserve(frequencies * n * n)?;
         self.images.reserve(frequencies * n)?;
-        let (entries, blocks) = (Grid::entries(len), Grid::blocks(frequencies));
+        let (blocks, bands) = (Grid::blocks(frequencies), Grid::blocks(frequencies * n.div_ceil(TILE)));
         let (images, none) = (&mut self.images, None::<&Memory<u32>>);
-        launch!(gpu, "shifted_symbols", entries, convolution, &mut *matrices, len)?;
         launch!(gpu, "probe_matrices", blocks, n as u32, &*matrices, &mut *images, none)?;
-        for pivot in 0..n as u32 {
-            launch!(gpu, "eliminate", entries, n as u32, pivot, &*matrices, &mut *next, len)?;
+        for pivots in (0..n as u32).step_by(TILE) {
+            launch!(gpu, "eliminate", bands, n as u32, pivots, &*matrices, &mut *next)?;
             std::mem::swap(matrices, next);
         }
         launch!(gpu, "probe_matrices", blocks, n as u32, &*matrices, images, &mut self.bad)?;

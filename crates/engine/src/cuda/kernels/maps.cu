@@ -54,6 +54,11 @@ slopes(Map map, u32 batch, float* u, const float* y, float* d, float* out) {
     }
 }
 
+// The slopes of an activation with a kink at 0, at a solution z that is what the activation made of its preactivations.
+extern "C" __global__ void __launch_bounds__(THREADS) kink_slopes(const float* z, float below, float* slopes, u64 len) {
+    for (u64 i = first_entry(); i < len; i += entry_step()) slopes[i] = z[i] > 0.0f ? 1.0f : below;
+}
+
 // out[i] = g[i] + v[i].
 extern "C" __global__ void __launch_bounds__(THREADS) add_states(const float* g, const float* v, float* out, u64 len) {
     for (u64 i = first_entry(); i < len; i += entry_step()) out[i] = g[i] + v[i];

@@ -116,35 +116,11 @@ __device__ void tiled_image(const Complex (&a)[T][T], const Complex* x, Complex*
     __syncthreads();
 }
 
-// One block per frequency, up to 16 T units; the matrix lies in the threads' registers.
+// Inverts a matrix of n units that lies in tiles, a pivot after the other.
 template <u32 T>
-__device__ void invert_in_tiles(const Circular& w, const Reflections& to) {
-    __shared__ Complex columns[2][16 * T], rows[2][16 * T], probe[16 * T], image[16 * T];
-    u32 row = threadIdx.x / 16, column = threadIdx.x % 16, n = w.units, frequency = blockIdx.x;
-    Complex a[T][T];
-#pragma unroll
-    for (u32 i = 0; i < T; i++)
-#pragma unroll
-        for (u32 j = 0; j < T; j++) a[i][j] = {0.0, 0.0};
-    u32 taps = w.side * w.side;
-    for (u32 tap = 0; tap < taps; tap++) {
-        Complex phase = phase_of(w, frequency, tap);
-#pragma unroll
-        for (u32 i = 0; i < T; i++)
-#pragma unroll
-            for (u32 j = 0; j < T; j++) {
-                u32 out = 16 * i + row, in = 16 * j + column;
-                double weight = out < n && in < n ? w.weights[((u64)out * n + in) * taps + tap] : 0.0f;
-                a[i][j] = {fma(weight, phase.re, a[i][j].re), fma(weight, phase.im, a[i][j].im)};
-            }
-    }
-#pragma unroll
-    for (u32 i = 0; i < T; i++)
-#pragma unroll
-        for (u32 j = 0; j < T; j++) a[i][j] = shifted(w, 16 * i + row, 16 * j + column, a[i][j]);
-    if (threadIdx.x < 16 * T) probe[threadIdx.x] = threadIdx.x < n ? probe_of(threadIdx.x) : Complex{0.0, 0.0};
-    __syncthreads();
-    tiled_image<T>(a, probe, image);
+__device__ void invert_tiles(Complex (&a)[T][T], u32 n) {
+    __shared__ Complex columns[2][16 * T], rows[2][16 * T];
+    u32 row = threadIdx.x / 16, column = threadIdx.x % 16;
     for (u32 k = 0; k < n; k++) {
         // The pivot's row and column, for all.
         Complex* of_row = rows[k % 2];
@@ -169,6 +145,26 @@ __device__ void invert_in_tiles(const Circular& w, const Reflections& to) {
             }
         }
     }
+}
+
+// One block per frequency, up to 16 T units; the matrix lies in the threads' registers.
+template <u32 T>
+__device__ void resolvents(const Circular& w, const Complex* matrices, const Reflections& to) {
+    __shared__ Complex probe[16 * T], image[16 * T];
+    u32 row = threadIdx.x / 16, column = threadIdx.x % 16, n = w.units, frequency = blockIdx.x;
+    const Complex* matrix = matrices + (u64)frequency * n * n;
+    Complex a[T][T];
+#pragma unroll
+    for (u32 i = 0; i < T; i++)
+#pragma unroll
+        for (u32 j = 0; j < T; j++) {
+            u32 out = 16 * i + row, in = 16 * j + column;
+            a[i][j] = out < n && in < n ? matrix[out * n + in] : Complex{0.0, 0.0};
+        }
+    if (threadIdx.x < 16 * T) probe[threadIdx.x] = threadIdx.x < n ? probe_of(threadIdx.x) : Complex{0.0, 0.0};
+    __syncthreads();
+    tiled_image<T>(a, probe, image);
+    invert_tiles<T>(a, n);
     tiled_image<T>(a, image, probe);
     if (threadIdx.x < n && !is_probe(probe[threadIdx.x], threadIdx.x)) to.bad[0] = 1;
 #pragma unroll
@@ -177,34 +173,90 @@ __device__ void invert_in_tiles(const Circular& w, const Reflections& to) {
         for (u32 j = 0; j < T; j++) put(to, w, frequency, 16 * i + row, 16 * j + column, a[i][j]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) resolvents_16(Circular w, Reflections to) { invert_in_tiles<1>(w, to); }
-extern "C" __global__ void __launch_bounds__(THREADS) resolvents_32(Circular w, Reflections to) { invert_in_tiles<2>(w, to); }
-extern "C" __global__ void __launch_bounds__(THREADS) resolvents_48(Circular w, Reflections to) { invert_in_tiles<3>(w, to); }
-extern "C" __global__ void __launch_bounds__(THREADS) resolvents_64(Circular w, Reflections to) { invert_in_tiles<4>(w, to); }
-extern "C" __global__ void __launch_bounds__(THREADS) resolvents_96(Circular w, Reflections to) { invert_in_tiles<6>(w, to); }
-
-// Larger matrices, one pivot per launch, from one memory to another: [frequency][out][in].
-extern "C" __global__ void __launch_bounds__(THREADS) shifted_symbols(Circular w, Complex* matrices, u64 len) {
-    u32 n = w.units, taps = w.side * w.side;
-    for (u64 at = first_entry(); at < len; at += entry_step()) {
-        u32 in = at % n, out = at / n % n, frequency = at / n / n;
-        Complex sum = {0.0, 0.0};
-        for (u32 tap = 0; tap < taps; tap++) {
-            Complex phase = phase_of(w, frequency, tap);
-            double weight = w.weights[((u64)out * n + in) * taps + tap];
-            sum = {fma(weight, phase.re, sum.re), fma(weight, phase.im, sum.im)};
-        }
-        matrices[at] = shifted(w, out, in, sum);
+#define RESOLVENTS(units)                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS)                              \
+    resolvents_##units(Circular w, const Complex* matrices, Reflections to) {          \
+        resolvents<units / 16>(w, matrices, to);                                       \
     }
+RESOLVENTS(16)
+RESOLVENTS(32)
+RESOLVENTS(48)
+RESOLVENTS(64)
+
+
+// Taps that are in shared memory at a time, and frequencies of a block.
+#define TAPS 25
+#define WAVES 8
+
+// (1 + t) I - t W^ for all frequencies: [frequency][out][in]. A block has 256 entries of W, whose weights it brings to shared memory, and
+// some frequencies; `parts` blocks share the frequencies of the same entries.
+extern "C" __global__ void __launch_bounds__(THREADS) shifted_symbols(Circular w, Complex* matrices, u32 frequencies, u32 parts) {
+    __shared__ float weights[THREADS * TAPS];
+    __shared__ Complex phases[WAVES][TAPS];
+    u32 n = w.units, taps = w.side * w.side, wave = blockIdx.x % parts * WAVES, count = min((u32)WAVES, frequencies - wave);
+    u64 len = (u64)n * n, first = (u64)(blockIdx.x / parts) * THREADS, at = first + threadIdx.x;
+    u32 entries = len - first < THREADS ? len - first : THREADS;
+    Complex sums[WAVES];
+#pragma unroll
+    for (u32 k = 0; k < WAVES; k++) sums[k] = {0.0, 0.0};
+    for (u32 from = 0; from < taps; from += TAPS) {
+        u32 some = min((u32)TAPS, taps - from);
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < entries * some; i += THREADS) weights[i] = w.weights[(first + i / some) * taps + from + i % some];
+        for (u32 i = threadIdx.x; i < count * some; i += THREADS) phases[i / some][i % some] = phase_of(w, wave + i / some, from + i % some);
+        __syncthreads();
+        if (threadIdx.x >= entries) continue;
+        for (u32 tap = 0; tap < some; tap++) {
+            double weight = weights[threadIdx.x * some + tap];
+#pragma unroll
+            for (u32 k = 0; k < WAVES; k++) {
+                // Phases of frequencies that there are not are of no use, and harmless.
+                Complex phase = phases[k][tap];
+                sums[k] = {fma(weight, phase.re, sums[k].re), fma(weight, phase.im, sums[k].im)};
+            }
+        }
+    }
+    if (threadIdx.x >= entries) return;
+#pragma unroll
+    for (u32 k = 0; k < WAVES; k++)
+        if (k < count) matrices[(wave + k) * len + at] = shifted(w, at / n, at % n, sums[k]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) eliminate(u32 n, u32 k, const Complex* from, Complex* to, u64 len) {
-    for (u64 at = first_entry(); at < len; at += entry_step()) {
-        u32 in = at % n, out = at / n % n;
-        const Complex* matrix = from + at / n / n * n * n;
-        Complex pivot = inverse_of(matrix[(u64)k * n + k]), scaled = in == k ? pivot : times(pivot, matrix[(u64)k * n + in]);
-        Complex factor = matrix[(u64)out * n + k], kept = in == k ? Complex{0.0, 0.0} : from[at];
-        to[at] = out == k ? scaled : plus(kept, {-factor.re, -factor.im}, scaled);
+// Sixteen pivots of matrices of any size, from one memory to another: [frequency][out][in]. With K the pivots and P the inverse of the tile
+// A_KK: A_KK <- P, A_KJ <- P A_KJ, A_IK <- -A_IK P, A_IJ <- A_IJ - A_IK P A_KJ. A block has sixteen rows of a frequency.
+extern "C" __global__ void __launch_bounds__(THREADS) eliminate(u32 n, u32 pivots, const Complex* from, Complex* to) {
+    __shared__ Complex inverse[16][16], left[16][16], above[16][16];
+    u32 row = threadIdx.x / 16, column = threadIdx.x % 16, bands = (n + 15) / 16, band = blockIdx.x % bands, pivot = pivots / 16;
+    u64 matrix = (u64)(blockIdx.x / bands) * n * n;
+    // Outside of the matrix the identity stands, which is its own inverse.
+    auto entry = [&](u32 out, u32 in) { return out < n && in < n ? from[matrix + (u64)out * n + in] : Complex{out == in ? 1.0 : 0.0, 0.0}; };
+    u32 out = 16 * band + row;
+    Complex tile[1][1] = {{entry(pivots + row, pivots + column)}};
+    left[row][column] = entry(out, pivots + column);
+    invert_tiles<1>(tile, 16);
+    inverse[row][column] = tile[0][0];
+    __syncthreads();
+    // P, or -A_IK P: what multiplies A_KJ.
+    Complex factor = tile[0][0];
+    if (band != pivot) {
+        factor = {0.0, 0.0};
+        for (u32 k = 0; k < 16; k++) factor = plus(factor, {-left[row][k].re, -left[row][k].im}, inverse[k][column]);
+    }
+    __syncthreads();
+    left[row][column] = factor;
+    __syncthreads();
+    Complex factors[16];
+#pragma unroll
+    for (u32 k = 0; k < 16; k++) factors[k] = left[row][k];
+    for (u32 j = 0; j < bands; j++) {
+        u32 in = 16 * j + column;
+        __syncthreads();
+        above[row][column] = entry(pivots + row, in);
+        __syncthreads();
+        Complex sum = band == pivot ? Complex{0.0, 0.0} : entry(out, in);
+#pragma unroll
+        for (u32 k = 0; k < 16; k++) sum = plus(sum, factors[k], above[k][column]);
+        if (out < n && in < n) to[matrix + (u64)out * n + in] = j == pivot ? factor : sum;
     }
 }
 
