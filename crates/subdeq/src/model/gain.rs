@@ -12,6 +12,7 @@ use subdeq_theory::round::gamma;
 use super::block::{BlockShape, block_prefix};
 use super::{Classifier, NetworkCertificate};
 use crate::Result;
+use crate::parallel::in_parallel;
 
 /// Gains (2-norms) of the parts of a network, one after the other, each rounded up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,7 +90,8 @@ impl<D: Backend> Classifier<D> {
         let head = self.plain_head()?;
         let answers = self.answers(x)?;
         let count = answers.len();
-        let x = numbers(x);
+        let x: Vec<Vec<f64>> =
+            x.chunks_exact(self.input_len()).map(|x| self.in_block_order(&numbers(x))).collect();
         let mut computed = Vec::new();
         for (block, injection) in injections.iter().enumerate() {
             let len = count * injection.shape.state_len();
@@ -114,11 +116,10 @@ impl<D: Backend> Classifier<D> {
                     (&y[sample * at..][..at], &z[sample * at..][..at], errors[sample])
                 })
                 .collect();
-            let x = self.in_block_order(&x[sample * self.input_len()..][..self.input_len()]);
-            let (features, error) = through(&injections, x, &of_blocks);
+            let (features, error) = through(&injections, x[sample].clone(), &of_blocks);
             head.radius(&features, answers[sample].class(), error, gain.get())
         };
-        Ok((0..count).map(one).collect())
+        Ok(in_parallel(0, &(0..count).collect::<Vec<_>>(), one))
     }
 
     /// An image in the order in which the first block reads it.
