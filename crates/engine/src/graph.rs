@@ -224,7 +224,8 @@ mod tests {
         assert_eq!((map.power(), map.is_linear()), (Some(3.0), false));
         assert_eq!(serde_json::to_string(&map).unwrap(), line);
         for bad in ["0.999", "-2.0", "1e999", "101.0", "0.0"] {
-            let refused = serde_json::from_str::<GraphMap>(&line.replace("3.0", bad)).unwrap_err().to_string();
+            let refused =
+                serde_json::from_str::<GraphMap>(&line.replace("3.0", bad)).unwrap_err().to_string();
             assert!(refused.contains("between 1 and 100") || bad == "1e999", "{bad}: {refused}");
         }
         for (change, to) in [("Identity", "Tanh"), ("Outer", "Inner"), ("null", "\"Rows\"")] {

@@ -128,7 +128,10 @@ impl GraphModel {
     /// A power below 1 or above 100, or a model that takes no power means.
     pub fn with_power(self, power: f64) -> Result<Self> {
         if self.map.power().is_none() {
-            return Err(Error::invalid(format!("`{}` takes no power means: only hyper-power does", self.name)));
+            return Err(Error::invalid(format!(
+                "`{}` takes no power means: only hyper-power does",
+                self.name
+            )));
         }
         let overrides = Overrides { power: Some(power), ..Overrides::default() };
         let map = GraphMap::new(self.map.equation().with(&overrides, Layout::Graph)?)?;

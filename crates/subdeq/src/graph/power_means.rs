@@ -21,10 +21,8 @@ pub(super) fn certify(
     operator: &GraphOperator<f32>,
     injection: InjectionBound,
 ) -> GraphCertificate {
-    let verdict = prove(&map, operator, injection).unwrap_or_else(|refused| Verdict::Unproven {
-        why: refused.outcome.clone(),
-        tried: vec![refused],
-    });
+    let verdict = prove(&map, operator, injection)
+        .unwrap_or_else(|refused| Verdict::Unproven { why: refused.outcome.clone(), tried: vec![refused] });
     let mut certificate = GraphCertificate { map, injection, verdict };
     if certificate.verdict.is_proven()
         && let Err(why) = certificate.recheck(operator)
@@ -67,7 +65,8 @@ struct Hypergraph<'a> {
 impl<'a> Hypergraph<'a> {
     /// Refuses what the theorem says nothing about.
     fn new(map: &Map, operator: &'a GraphOperator<f32>) -> Result<Self> {
-        let (Form::PowerMean { p, .. }, GraphOperator::Hyperedges { incidence, own }) = (map.form(), operator)
+        let (Form::PowerMean { p, .. }, GraphOperator::Hyperedges { incidence, own }) =
+            (map.form(), operator)
         else {
             return Err(Error::invalid("power means are taken over hyperedges, and there are none"));
         };
@@ -206,7 +205,8 @@ mod tests {
     fn only_injections_that_are_not_negative_are_spoken_of() {
         let verdict = |injection| model(2.0).certify_for(&hypergraph(), injection).verdict;
         assert!(verdict(InjectionBound::AtLeast(0.0)).is_proven());
-        for below in [InjectionBound::AtLeast(-1e-30), InjectionBound::AtLeast(f64::NAN), InjectionBound::Any] {
+        for below in [InjectionBound::AtLeast(-1e-30), InjectionBound::AtLeast(f64::NAN), InjectionBound::Any]
+        {
             let Verdict::Unproven { why, .. } = verdict(below) else { panic!("{below:?}") };
             assert!(why.contains("numbers from 0 on"), "{why}");
         }
@@ -222,15 +222,21 @@ mod tests {
                 *factor = Some(0.899);
             }),
             ("weights", |c| {
-                let Verdict::Proven { metric: Metric::WeightedSup { v }, .. } = &mut c.verdict else { return };
+                let Verdict::Proven { metric: Metric::WeightedSup { v }, .. } = &mut c.verdict else {
+                    return;
+                };
                 v[3] *= 0.99;
             }),
             ("a weight less", |c| {
-                let Verdict::Proven { metric: Metric::WeightedSup { v }, .. } = &mut c.verdict else { return };
+                let Verdict::Proven { metric: Metric::WeightedSup { v }, .. } = &mut c.verdict else {
+                    return;
+                };
                 v.pop();
             }),
             ("a weight of zero", |c| {
-                let Verdict::Proven { metric: Metric::WeightedSup { v }, .. } = &mut c.verdict else { return };
+                let Verdict::Proven { metric: Metric::WeightedSup { v }, .. } = &mut c.verdict else {
+                    return;
+                };
                 v[30] = 0.0;
             }),
             ("metric", |c| {
@@ -265,7 +271,8 @@ mod tests {
     fn unequal_weights_are_proved_as_far_as_they_go() {
         let weighed = |scale: f32| {
             let values = [0.9, 0.1, 0.5, 0.5].map(|x: f32| scale * x).to_vec();
-            let incidence = Csr { rows: 2, cols: 2, starts: vec![0, 2, 4], columns: vec![0, 1, 0, 1], values };
+            let incidence =
+                Csr { rows: 2, cols: 2, starts: vec![0, 2, 4], columns: vec![0, 1, 0, 1], values };
             GraphOperator::Hyperedges { incidence, own: vec![0.1; 2] }
         };
         let mut before = 0.0;

@@ -160,7 +160,9 @@ impl ByForm<'_> {
             }
             Form::Single | Form::Graph { .. } => Theorem::RowSignedWeights,
             Form::Tied { .. } => return Err(Recheck::new("a monotone map has no degree")),
-            Form::PowerMean { .. } => return Err(Recheck::new("power means are not checked by weights alone")),
+            Form::PowerMean { .. } => {
+                return Err(Recheck::new("power means are not checked by weights alone"));
+            }
             Form::SplitSign => Theorem::SplitSign,
             Form::Gains => Theorem::Gains,
             Form::Divisive { .. } => Theorem::Divisive,

@@ -181,8 +181,8 @@ impl<T: SimdReal> Passes<T> {
             }
         }
         if let (Some(power), Some(hyperedges)) = (self.constants.power, edges.hyperedges) {
-            let collect = Collecting { power: Some(power), wanted: Use::Divisor, stride: self.constants.stride };
-            collect.run(&self.cpu, self.isa, hyperedges.entries, image, &mut self.means);
+            let (stride, means) = (self.constants.stride, Some((power, Use::Divisor)));
+            collect(&self.cpu, self.isa, hyperedges.entries, stride, (image, means), &mut self.means);
         }
     }
 
@@ -342,7 +342,9 @@ pub(super) fn gathering<T: SimdReal>(
 ) {
     match (x, edges.part) {
         (None, _) => work(None, &|_| true),
-        (Some(x), None) => work(Some(gather(cpu, isa, edges.hyperedges, stride, (x, made), middle)), &|_| true),
+        (Some(x), None) => {
+            work(Some(gather(cpu, isa, edges.hyperedges, stride, (x, made), middle)), &|_| true)
+        }
         (Some(x), Some(part)) => {
             part.gather(halo, stride, x, &mut |source, takes| work(Some(source), takes));
         }
@@ -362,40 +364,36 @@ fn gather<'a, T: SimdReal>(
     let Some(ToHyperedges { entries, own }) = hyperedges else {
         return Source { gathered: x, own: None, slopes: None };
     };
-    let (power, slopes) = match made {
+    let (means, slopes) = match made {
         Hyperedges::Sum => (None, None),
-        Hyperedges::Means(power) => (Some(power), None),
+        Hyperedges::Means(power) => (Some((power, Use::Passed)), None),
         Hyperedges::Slopes(slopes) => (None, Some(slopes)),
     };
-    Collecting { power, wanted: Use::Passed, stride }.run(cpu, isa, entries, x, states);
+    collect(cpu, isa, entries, stride, (x, means), states);
     Source { gathered: states, own: Some((own, x)), slopes }
 }
 
-/// The way from nodes to hyperedges: sums, or power means.
-struct Collecting<T> {
-    power: Option<Power<T>>,
-    /// What means are for.
-    wanted: Use,
+/// The way from nodes to hyperedges, one row of `states` for each: sums, or power means.
+fn collect<T: SimdReal>(
+    cpu: &Cpu<T>,
+    isa: Isa,
+    entries: Entries<'_, T>,
     stride: usize,
-}
-
-impl<T: SimdReal> Collecting<T> {
-    /// One row per hyperedge to `states`.
-    fn run(self, cpu: &Cpu<T>, isa: Isa, entries: Entries<'_, T>, argument: &[T], states: &mut Vec<T>) {
-        let Self { power, wanted, stride } = self;
-        states.resize(entries.begin.len() * stride, T::ZERO);
-        let images = Parts::new(states);
-        let mut nothing = vec![(); entries.chunks.len()];
-        for_each_chunk(cpu, &mut nothing, |k, ()| {
-            let rows = entries.chunks[k].clone();
-            // SAFETY: chunks are disjoint ranges of rows.
-            let image = unsafe { images.take(rows.start * stride..rows.end * stride) };
-            match power {
-                None => isa.dispatch(Collect { entries, rows, stride, argument, image }),
-                Some(power) => {
-                    isa.dispatch(CollectMeans { power, wanted, entries, rows, stride, argument, image });
-                }
+    (argument, means): (&[T], Option<(Power<T>, Use)>),
+    states: &mut Vec<T>,
+) {
+    states.resize(entries.begin.len() * stride, T::ZERO);
+    let images = Parts::new(states);
+    let mut nothing = vec![(); entries.chunks.len()];
+    for_each_chunk(cpu, &mut nothing, |k, ()| {
+        let rows = entries.chunks[k].clone();
+        // SAFETY: chunks are disjoint ranges of rows.
+        let image = unsafe { images.take(rows.start * stride..rows.end * stride) };
+        match means {
+            None => isa.dispatch(Collect { entries, rows, stride, argument, image }),
+            Some((power, wanted)) => {
+                isa.dispatch(CollectMeans { power, wanted, entries, rows, stride, argument, image });
             }
-        });
-    }
+        }
+    });
 }

@@ -178,7 +178,8 @@ fn every_start_leads_to_the_same_solution_at_the_proved_rate() {
         let injection = case.matrix(&f);
         // own = 1/d, and distances are divided by sqrt(d).
         let distance = |z: &NodeMatrix<f64>| {
-            let scaled = |k: usize| (z.to_rows()[k] - solution[k]).abs() * hypergraph.own[k / channels].sqrt();
+            let scaled =
+                |k: usize| (z.to_rows()[k] - solution[k]).abs() * hypergraph.own[k / channels].sqrt();
             (0..solution.len()).map(scaled).fold(0.0, f64::max)
         };
         for start in 0..20 {
@@ -186,9 +187,7 @@ fn every_start_leads_to_the_same_solution_at_the_proved_rate() {
             let numbers: Vec<f64> = numbers(100 + start as u64, f.len()).iter().map(|x| spread * x).collect();
             let (mut z, mut image) = (case.matrix(&numbers), case.matrix(&f));
             for _ in 0..40 {
-                case.propagation
-                    .apply(&case.graph.edges(), Some(&z), &injection, None, &mut image)
-                    .unwrap();
+                case.propagation.apply(&case.graph.edges(), Some(&z), &injection, None, &mut image).unwrap();
                 let (before, after) = (distance(&z), distance(&image));
                 assert!(after <= 0.9 * before * (1.0 + 1e-12) + 1e-13, "p = {p}: {before} {after}");
                 std::mem::swap(&mut z, &mut image);
@@ -275,7 +274,8 @@ fn a_node_listed_twice_counts_once_and_pairs_are_refused() {
     // Node 0 twice: its weights are added up, and the hyperedge has two nodes.
     let twice =
         Csr { rows: 2, cols: 1, starts: vec![0, 2, 3], columns: vec![0; 3], values: vec![0.2, 0.2, 0.4] };
-    let graph = Adjacency::new(&cpu, GraphOperator::Hyperedges { incidence: twice, own: vec![0.0; 2] }).unwrap();
+    let graph =
+        Adjacency::new(&cpu, GraphOperator::Hyperedges { incidence: twice, own: vec![0.0; 2] }).unwrap();
     let mut propagation = Propagation::new(&cpu, &power_map(2.0), &graph.edges(), 1).unwrap();
     let z = NodeMatrix::from_rows(2, 1, &[3.0, 4.0]).unwrap();
     let (f, mut image) = (NodeMatrix::zeros(2, 1), NodeMatrix::zeros(2, 1));

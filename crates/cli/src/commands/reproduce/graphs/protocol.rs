@@ -12,8 +12,7 @@
 use serde::{Deserialize, Serialize};
 use subdeq::Verdict;
 use subdeq::graph::{
-    GraphConfig, GraphEpoch, GraphModel, GraphSplit, Prediction, Selection, Teaching,
-    train_graph,
+    GraphConfig, GraphEpoch, GraphModel, GraphSplit, Prediction, Selection, Teaching, train_graph,
 };
 use subdeq_data::graph::GraphSplitRule;
 
