@@ -45,6 +45,10 @@ pub fn prove(map: &Map, gain: f64, v: Vec<f64>, y_min: f64) -> Result<Verdict, A
     if !(y_min >= 0.0) {
         return Err(refused("power means are of numbers from 0 on, and the injection may be below", y_min));
     }
+    let positive = v.iter().all(|v| *v > 0.0 && v.is_finite());
+    if !(gain >= 0.0) || !positive {
+        return Err(refused("a gain is a number from 0 on, for positive weights", gain));
+    }
     let bound = ((Interval::point(1.0) - Interval::point(teleport)) * Interval::point(gain)).hi;
     let Some(factor) = stated(bound) else {
         return Err(refused(&format!("the factor is {bound:.6}, which is not below one"), bound));
