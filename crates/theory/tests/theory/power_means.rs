@@ -63,7 +63,7 @@ fn premises_are_asked_for() {
     let map = Map::named("hyper-power", Layout::Graph).unwrap();
     let proved = |gain: f64, v: f64, y_min: f64| prove(&map, gain, vec![v; 3], y_min);
     let Ok(Verdict::Proven { factor: Some(factor), .. }) = proved(1.0, 1.0, 0.0) else { panic!("no proof") };
-    assert!(factor >= 0.9 && factor < 0.9 + 1e-9);
+    assert!((0.9..0.9 + 1e-9).contains(&factor));
     for (gain, v, y_min) in [
         (1.2, 1.0, 0.0),
         (f64::NAN, 1.0, 0.0),
