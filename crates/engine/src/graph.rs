@@ -6,7 +6,9 @@
 //! * outer injection: `F = norm( s(u) + t f + shift )`,
 //! * inner injection: `F = norm( s(u + t f) + shift )`,
 //!
-//! `norm` only where there is a normalisation, or a projection of each row onto a ball.
+//! `norm` only where there is a normalisation, or a projection of each row onto a ball. Over hyperedges, `A = B B' + diag(own)`, a map
+//! may take power means in the place of `B' Z`: `u = (1 - t) (B h(Z) + diag(own) Z)`, `h_e = n_e mean_i(|b_ie z_i|^p)^(1/p)` over the
+//! `n_e` nodes of hyperedge `e`.
 
 use serde::{Deserialize, Serialize};
 use subdeq_map::{Form, Groups, Normalisation, PNorm, Parts, Projection, WeightClass};
@@ -38,6 +40,7 @@ pub enum GraphNorm {
 pub struct GraphMap {
     equation: subdeq_map::Map,
     teleport: f64,
+    power: Option<f64>,
     normalisation: Option<GraphNorm>,
     ball: Option<f64>,
 }
@@ -54,6 +57,9 @@ struct GraphMapFile {
     /// The radius of the balls that rows are projected onto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ball: Option<f64>,
+    /// The power of means over hyperedges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    power: Option<f64>,
 }
 
 impl GraphMap {
@@ -64,8 +70,10 @@ impl GraphMap {
     /// other than the largest entry's, or a projection of columns.
     pub fn new(equation: subdeq_map::Map) -> Result<Self> {
         let refuse = |why: &str| Err(EngineError::Invalid(format!("`{equation}` {why}")));
-        let Form::Graph { teleport } = equation.form() else {
-            return refuse("does not propagate over a graph: it is the map of a layer");
+        let (teleport, power) = match equation.form() {
+            Form::Graph { teleport } => (teleport, None),
+            Form::PowerMean { teleport, p } => (teleport, Some(p)),
+            _ => return refuse("does not propagate over a graph: it is the map of a layer"),
         };
         if !matches!(equation.activation(), Activation::Identity | Activation::Tanh) {
             return refuse(
@@ -87,7 +95,7 @@ impl GraphMap {
                 );
             }
         };
-        Ok(Self { equation, teleport, normalisation, ball })
+        Ok(Self { equation, teleport, power, normalisation, ball })
     }
 
     /// The equation.
@@ -120,6 +128,12 @@ impl GraphMap {
         self.equation.shift()
     }
 
+    /// `p`, where hyperedges take power means of their nodes; `None` where they add them up.
+    #[must_use]
+    pub fn power(&self) -> Option<f64> {
+        self.power
+    }
+
     /// Normalisation, if any.
     #[must_use]
     pub fn normalisation(&self) -> Option<GraphNorm> {
@@ -135,7 +149,10 @@ impl GraphMap {
     /// Whether the map is affine, `Z = (1 - t) A Z + t f + shift`, and so can be solved exactly.
     #[must_use]
     pub fn is_linear(&self) -> bool {
-        self.activation() == Activation::Identity && self.normalisation.is_none() && self.ball.is_none()
+        self.activation() == Activation::Identity
+            && self.power.is_none()
+            && self.normalisation.is_none()
+            && self.ball.is_none()
     }
 }
 
@@ -148,6 +165,7 @@ impl From<GraphMap> for GraphMapFile {
             shift: map.shift(),
             normalisation: map.normalisation,
             ball: map.ball,
+            power: map.power,
         }
     }
 }
@@ -156,7 +174,7 @@ impl TryFrom<GraphMapFile> for GraphMap {
     type Error = EngineError;
 
     fn try_from(file: GraphMapFile) -> Result<Self> {
-        let GraphMapFile { teleport, activation, injection, shift, normalisation, ball } = file;
+        let GraphMapFile { teleport, activation, injection, shift, normalisation, ball, power } = file;
         let normalisation = normalisation.map(|over| Normalisation {
             p: PNorm::Inf,
             groups: match over {
@@ -164,15 +182,14 @@ impl TryFrom<GraphMapFile> for GraphMap {
                 GraphNorm::Columns => Groups::GraphColumns,
             },
         });
-        let (form, weights) = (Form::Graph { teleport }, WeightClass::Any);
         let parts = Parts {
-            form,
+            form: power.map_or(Form::Graph { teleport }, |p| Form::PowerMean { teleport, p }),
             activation,
             injection,
             shift,
             power: 1.0,
             tie: 0.0,
-            weights,
+            weights: WeightClass::Any,
             normalisation,
             projection: ball.map(|radius| Projection { groups: Groups::GraphRows, radius }),
         };
@@ -196,6 +213,22 @@ mod tests {
         );
         assert_eq!(serde_json::to_string(&map).unwrap(), line);
         for (change, to) in [("Tanh", "Relu"), ("0.1", "1.0"), ("1.2", "1e999"), ("shift", "drift")] {
+            assert!(serde_json::from_str::<GraphMap>(&line.replace(change, to)).is_err(), "{to}");
+        }
+    }
+
+    #[test]
+    fn files_tell_the_power_of_means_or_are_refused() {
+        let line = r#"{"teleport":0.1,"activation":"Identity","injection":"Outer","shift":0.0,"normalisation":null,"power":3.0}"#;
+        let map: GraphMap = serde_json::from_str(line).unwrap();
+        assert_eq!((map.power(), map.is_linear()), (Some(3.0), false));
+        assert_eq!(serde_json::to_string(&map).unwrap(), line);
+        for bad in ["0.999", "-2.0", "1e999", "101.0", "0.0"] {
+            let refused =
+                serde_json::from_str::<GraphMap>(&line.replace("3.0", bad)).unwrap_err().to_string();
+            assert!(refused.contains("between 1 and 100") || bad == "1e999", "{bad}: {refused}");
+        }
+        for (change, to) in [("Identity", "Tanh"), ("Outer", "Inner"), ("null", "\"Rows\"")] {
             assert!(serde_json::from_str::<GraphMap>(&line.replace(change, to)).is_err(), "{to}");
         }
     }

@@ -161,7 +161,7 @@ impl ShapedMap {
                     "`{equation}` can be certified but not solved: there are no kernels that make W of A; give W itself"
                 ));
             }
-            Form::Graph { .. } => {
+            Form::Graph { .. } | Form::PowerMean { .. } => {
                 return refuse(format!(
                     "`{equation}` propagates over a graph: make a GraphMap of it, not a layer"
                 ));

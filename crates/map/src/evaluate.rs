@@ -102,6 +102,9 @@ impl Map {
                 s((1.0 - margin) * z[i] - gram + skew * (apply(w, i) - apply(&back, i)) + inner)
             }
             Form::Graph { teleport } => s((1.0 - teleport) * (excitation() - inhibition()) + inner),
+            Form::PowerMean { .. } => {
+                return undefined("means over hyperedges, which a matrix does not tell".into());
+            }
             Form::SplitSign => s(excitation()) - s(inhibition()),
             Form::Divisive { q } => s(quotient(excitation(), q + inhibition())?),
             Form::Rational { q } => {

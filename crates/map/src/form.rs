@@ -43,13 +43,35 @@ pub enum Form {
         /// Teleport probability `t` in `(0, 1)`.
         teleport: f64,
     },
+    /// `(1 - t) (B h(Z) + diag(own) Z)` with the injection `t f(X)`: propagation over hyperedges, each of which has the power mean
+    /// of what its nodes give it, `h_e = n_e mean_i((b_ie |z_i|)^p)^(1/p)`, times their number `n_e`. With `p = 1` and `Z >= 0`
+    /// it is [`Form::Graph`] with `A = B B' + diag(own)`.
+    PowerMean {
+        /// Teleport probability `t` in `(0, 1)`.
+        teleport: f64,
+        /// From 1, the mean, towards the largest.
+        p: f64,
+    },
 }
 
 impl Form {
+    /// The largest power of [`Form::PowerMean`]: the mean is nearly the largest number by then, and its slopes lose digits with
+    /// every doubling.
+    pub const MOST_POWER: f64 = 100.0;
+
+    /// The teleport probability of a propagation over a graph or hyperedges.
+    #[must_use]
+    pub fn teleport(&self) -> Option<f64> {
+        match self {
+            Form::Graph { teleport } | Form::PowerMean { teleport, .. } => Some(*teleport),
+            _ => None,
+        }
+    }
+
     /// What the injection is multiplied with: the teleport probability of a graph, else 1.
     #[must_use]
     pub fn share(&self) -> f64 {
-        if let Form::Graph { teleport } = self { *teleport } else { 1.0 }
+        self.teleport().unwrap_or(1.0)
     }
 
     /// Injections per state entry: 2 for the power ratio, else 1.

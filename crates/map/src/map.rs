@@ -222,12 +222,12 @@ impl Map {
         }
         parts.shift = overrides.shift.unwrap_or(parts.shift);
         match (&mut parts.form, overrides.power) {
-            (Form::PowerRatio { p, .. }, Some(power)) => *p = power,
+            (Form::PowerRatio { p, .. } | Form::PowerMean { p, .. }, Some(power)) => *p = power,
             (_, Some(power)) => parts.power = power,
             _ => {}
         }
         if let Some(given) = overrides.teleport {
-            let Form::Graph { teleport } = &mut parts.form else {
+            let (Form::Graph { teleport } | Form::PowerMean { teleport, .. }) = &mut parts.form else {
                 return Err(BadMap::new(format!(
                     "`{self}` is no graph map, so it has no teleport probability"
                 )));
@@ -313,6 +313,11 @@ impl Map {
     /// # Errors
     /// A sentence that names both.
     pub fn check_operator(&self, operator: &Operator) -> Result<(), BadMap> {
+        if let Form::PowerMean { .. } = self.parts.form {
+            return Err(BadMap::new(format!(
+                "`{self}` takes means over hyperedges, which a matrix of weights does not tell: train on a graph with them"
+            )));
+        }
         let is_graph = matches!(self.parts.form, Form::Graph { .. });
         if is_graph != (operator.layout() == Layout::Graph) {
             let what =
@@ -354,17 +359,27 @@ impl Map {
                 ensure(shift == 0.0, "a power ratio has no shift")?;
                 ensure(activation == Activation::Identity, "a power ratio has no activation")?;
             }
-            Form::Graph { teleport } => {
-                ensure(
-                    teleport > 0.0 && teleport < 1.0,
-                    "its teleport probability must lie between 0 and 1",
-                )?;
+            Form::PowerMean { p, .. } => {
+                // Below 1 a power mean is no norm: its slopes grow beyond all bounds near zero.
+                if !(1.0..=Form::MOST_POWER).contains(&p) {
+                    return Err(format!(
+                        "the power of its means must lie between 1 and {}, not {p}",
+                        Form::MOST_POWER
+                    ));
+                }
+                ensure(activation == Activation::Identity, "power means have no activation")?;
+                ensure(shift == 0.0, "power means have no shift")?;
+                ensure(normalisation.is_none() && projection.is_none(), "power means stay as they are")?;
             }
+            Form::Graph { .. } => {}
             Form::Tied { margin, skew } => {
                 positive("margin", margin)?;
                 ensure(skew.is_finite(), "its skew must be finite")?;
             }
             Form::Single | Form::SplitSign | Form::Gains | Form::Monomial => {}
+        }
+        if let Some(teleport) = form.teleport() {
+            ensure(teleport > 0.0 && teleport < 1.0, "its teleport probability must lie between 0 and 1")?;
         }
         if let Form::Rational { .. } = form {
             ensure(activation == Activation::Softsign, "a rational form has no activation but softsign")?;
@@ -424,9 +439,9 @@ impl fmt::Display for Map {
     /// The equation, in plain characters: `z = tanh(W z) + y + 1.2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = self.parts.activation;
-        let injected = match self.parts.form {
-            Form::Graph { teleport } => format!(" + {teleport} y"),
-            _ => " + y".to_owned(),
+        let injected = match self.parts.form.teleport() {
+            Some(teleport) => format!(" + {teleport} y"),
+            None => " + y".to_owned(),
         };
         let (inner, outer) = match (self.parts.injection, self.parts.form) {
             (_, Form::PowerRatio { .. }) => (String::new(), String::new()),
@@ -445,6 +460,9 @@ impl fmt::Display for Map {
                 format!("{s}(((1 - {margin}) I - A'A + {skew} (A - A')) z{inner})")
             }
             Form::Graph { teleport } => format!("{s}((1 - {teleport}) A z{inner})"),
+            Form::PowerMean { teleport, p } => {
+                format!("(1 - {teleport}) (B n mean((B' |z|)^{p})^(1/{p}) + diag z)")
+            }
         };
         let shift = match self.parts.shift {
             0.0 => String::new(),

@@ -4,7 +4,7 @@ use crate::{Activation, BadMap, Form, Groups, Layout, Map, PNorm, Parametrisatio
 
 impl Map {
     /// The names that [`Map::named`] understands: the paper's models, then the sound ones.
-    pub const NAMES: [&'static str; 28] = [
+    pub const NAMES: [&'static str; 29] = [
         "subdeq-tanh",
         "subdeq-normalized-tanh",
         "subdeq-abs-normalized-tanh",
@@ -21,6 +21,7 @@ impl Map {
         "appnp-projected-tanh",
         "hyper-appnp",
         "hyper-appnp-tanh",
+        "hyper-power",
         "monotone",
         "monotone-product",
         "monotone-tied",
@@ -38,13 +39,16 @@ impl Map {
     /// The teleport probability of the graph models unless one is given.
     pub const TELEPORT: f64 = 0.1;
 
+    /// The power of `hyper-power`'s means unless one is given.
+    pub const MEAN_POWER: f64 = 2.0;
+
     /// The radius of the balls that rows of the projected graph models lie in.
     pub const RADIUS: f64 = 1.0;
 
     /// Whether a name is that of a graph's map.
     #[must_use]
     pub fn is_of_graph(name: &str) -> bool {
-        Map::NAMES.contains(&name) && name.contains("appnp")
+        Map::NAMES.contains(&name) && (name.contains("appnp") || name.starts_with("hyper-"))
     }
 
     /// The map of that name, with the constants that the models of that name are trained with. `subdeq-power-tanh` is what
@@ -77,6 +81,10 @@ impl Map {
             }
             "appnp" | "hyper-appnp" => graph(Identity, 0.0),
             "hyper-appnp-tanh" => graph(Tanh, 0.0),
+            "hyper-power" => {
+                let form = Form::PowerMean { teleport: Map::TELEPORT, p: Map::MEAN_POWER };
+                Map::of_form(form, Identity, 0.0)
+            }
             "appnp-projected" => ball(Identity),
             "appnp-projected-tanh" => ball(Tanh),
             "appnp-tanh" => graph(Tanh, 1.2),

@@ -116,7 +116,9 @@ impl Parametrisation {
                 *self == Self::MonotoneTied { margin } && skew == Self::FIRST_SKEW,
                 "use MonotoneTied with that margin, whose b starts at 1",
             ),
-            Form::Monomial | Form::Graph { .. } => (false, "it is not the map of a layer"),
+            Form::Monomial | Form::Graph { .. } | Form::PowerMean { .. } => {
+                (false, "it is not the map of a layer")
+            }
         };
         if !fits {
             return Err(BadMap::new(format!(

@@ -148,6 +148,9 @@ impl Question<'_> {
         let (theorem, factor) = match self.map.form() {
             Form::Single | Form::Graph { .. } => return self.single(),
             Form::Tied { .. } => return Err(refusal("a monotone map is proved by its construction".into())),
+            Form::PowerMean { .. } => {
+                return Err(refusal("power means are proved by what their hyperedges hold".into()));
+            }
             Form::SplitSign => {
                 self.require_positive_value(split_sign_infimum(s, shift))?;
                 (Theorem::SplitSign, forms::split_sign(s, shift))
@@ -404,7 +407,7 @@ pub fn graph_propagation(map: &Map, weights: &WeightFacts) -> Option<Verdict> {
 }
 
 /// A factor as it is stated: a hair above the computed bound, so that a check that divides where this multiplied confirms it.
-fn stated(bound: f64) -> Option<f64> {
+pub(crate) fn stated(bound: f64) -> Option<f64> {
     let stated = bound * (1.0 + 1e-12);
     (stated < 1.0).then_some(stated)
 }

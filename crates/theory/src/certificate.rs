@@ -180,6 +180,8 @@ pub enum Theorem {
     MonotoneTied,
     /// Linear or 1-Lipschitz propagation over a graph, `(1 - t) ||A||_2 < 1`.
     GraphPropagation,
+    /// Damped propagation by power means over hyperedges, whose gain in a weighted sup norm is below `1/(1 - t)`.
+    PowerMeans,
     /// Theorem 3: one normalised vector, an order-preserving map, Hilbert's metric.
     NormalisedMonotone,
     /// Theorem 4: one normalised vector, `kappa`.
@@ -214,7 +216,7 @@ pub enum Metric {
     Hilbert,
     /// `max_i |x_i - y_i| / v_i`.
     WeightedSup {
-        /// Positive weights, one per entry; for a convolution one per channel.
+        /// Positive weights, one per entry; for a convolution one per channel; for hyperedges one per node.
         v: Vec<f64>,
     },
     /// `||T (x - y)||_2`, `T` diagonal.
@@ -248,7 +250,8 @@ pub enum Evidence {
     ByForm {
         /// The signs that were found and that the proof needs.
         signs: SignStructure,
-        /// A norm of the weights that the factor depends on (A5: `||W||_inf`, rounded up), else `None`.
+        /// A norm of the weights that the factor depends on (A5: `||W||_inf`; power means: their gain; both rounded up), else
+        /// `None`.
         weight_norm: Option<f64>,
     },
     /// A3': enclosures of the row sums `A_i` and `B_i` of the gains.
@@ -453,6 +456,7 @@ impl fmt::Display for Theorem {
             Theorem::Monotone => "strongly monotone operator (A7)",
             Theorem::MonotoneTied => "monotone by construction (A8)",
             Theorem::GraphPropagation => "damped graph propagation",
+            Theorem::PowerMeans => "damped power means over hyperedges (Minkowski)",
             Theorem::NormalisedMonotone => "normalised order-preserving map in Hilbert's metric (Theorem 3)",
             Theorem::NormalisedGeneral => "normalised map in Hilbert's metric (Theorem 4)",
             Theorem::NormalisedInteracting => "interacting normalised groups, twice the degree (Theorem 4)",

@@ -138,9 +138,12 @@ impl<'a> ExactMap<'a> {
                 let ratio = positive(u + y[i] + point(e), w + y[n + i] + point(e))?;
                 return (ratio.lo > 0.0).then(|| ratio.powf(p));
             }
-            Form::Single | Form::Gains | Form::Monomial | Form::Tied { .. } | Form::Graph { .. } => {
-                return None;
-            }
+            Form::Single
+            | Form::Gains
+            | Form::Monomial
+            | Form::Tied { .. }
+            | Form::Graph { .. }
+            | Form::PowerMean { .. } => return None,
         };
         Some(value + point(self.map.shift()) + y[i])
     }

@@ -53,6 +53,7 @@ mod newton;
 pub mod norm;
 mod normalised;
 pub mod operator;
+pub mod power_mean;
 pub mod recheck;
 mod refute;
 mod response;

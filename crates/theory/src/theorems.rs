@@ -13,6 +13,7 @@ pub mod monomial;
 pub mod monotone;
 pub mod normalised;
 pub mod one_sign_per_row;
+pub mod power_means;
 pub mod premises;
 pub mod refutation;
 pub mod split_sign;

@@ -68,6 +68,7 @@ fn the_page_has_every_key_and_no_other() {
         "--data karate --labelled 0.5",
         "--data karate --solver anderson",
         "--data karate --form release",
+        "--data karate --model hyper-power --power 3",
         "--data karate --teaching 1 --averaging 0.9",
         "--data karate --form paper --model appnp-normalized-tanh",
     ];

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use subdeq_data::npy::{NpyArray, NpyData};
 
 use crate::killed::completed;
 
@@ -185,6 +186,56 @@ fn what_only_some_graph_models_have_is_refused_for_the_others() {
     let karate = ["train", "--data", "karate", "--model"];
     let own = [&karate[..], &["hyper-appnp", "--form", "paper"]].concat();
     refused(&own, 2, "is not a model of the paper");
+    refused(&[&karate[..], &["appnp", "--power", "2"]].concat(), 2, "takes no power means");
+    for power in ["0.5", "-1", "nan", "inf", "101"] {
+        let hyper_power = [&karate[..], &["hyper-power", "--power", power]].concat();
+        refused(&hyper_power, 2, "the power of its means must lie between 1 and 100");
+    }
+    refused(&["train", "--data", "digits", "--power", "2"], 2, "--power is for graphs");
     refused(&["reproduce", "graphs", "--only", "karate"], 2, "--only karate: known are");
     refused(&["reproduce", "graphs", "--models", "gcn"], 2, "--models gcn: known are");
+}
+
+#[test]
+fn power_means_go_from_training_to_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (run, again) = (path("run"), path("again"));
+    let train =
+        ["train", "--data", "karate", "--model", "hyper-power", "--power", "3", "--epochs", "40", "--json"];
+    let told = succeed(&[&train[..], &["--out", &run]].concat());
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told["certified"], &told["converged"]), (&Value::from(1.0), &Value::from(1.0)));
+    let verdict = &told["all_inputs"];
+    assert_eq!((&verdict["theorem"], &verdict["metric"]), (&"power-means".into(), &"weighted-sup".into()));
+    assert!((verdict["factor"].as_f64().unwrap() - 0.9).abs() < 1e-6);
+    let words = verdict["words"].as_str().unwrap();
+    assert!(words.contains("exactly one fixed point for every input y >= 0"), "{words}");
+
+    let evaluation: Value = serde_json::from_str(&succeed(&["eval", &run, "--json"])).unwrap();
+    assert_eq!(evaluation, json(&Path::new(&run).join("evaluation.json")));
+    assert!(succeed(&["certify", &run]).starts_with("PROVEN"));
+    assert!(succeed(&["predict", &run, "0", "33"]).lines().count() >= 2);
+    // The same from its config, with another number of threads.
+    let config = format!("{run}/config.toml");
+    succeed(&["train", "--config", &config, "--threads", "2", "--quiet", "--out", &again]);
+    assert_eq!(evaluation, json(&Path::new(&again).join("evaluation.json")));
+    let changed = ["train", "--config", &config, "--power", "2", "--out", &path("other")];
+    refused(&changed, 2, "--power makes another model");
+
+    let written = fs::read_to_string(&config).unwrap();
+    for (from, to, words) in [
+        ("power = 3.0", "power = 0.5", "must lie between 1 and 100"),
+        ("power = 3.0", "power = nan", "must lie between 1 and 100"),
+        ("\"Softplus\"", "\"Signed\"", "Softplus or Relu"),
+    ] {
+        assert!(written.contains(from), "{written}");
+        let bad = path("bad.toml");
+        fs::write(&bad, written.replace(from, to)).unwrap();
+        refused(&["train", "--config", &bad, "--out", &path("bad")], 1, words);
+    }
+    let weights = path("w.npy");
+    let identity = NpyArray::new(vec![2, 2], NpyData::F64(vec![1.0, 0.0, 0.0, 1.0])).unwrap();
+    identity.write(Path::new(&weights)).unwrap();
+    refused(&["certify", "--weights", &weights, "--map", "hyper-power"], 2, "does not tell");
 }

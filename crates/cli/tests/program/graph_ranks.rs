@@ -110,6 +110,7 @@ fn what_ranks_cannot_share_of_a_graph_is_said_in_a_sentence() {
     fs::write(path.join("tiny/labels.txt"), "0\n1\n0\n").unwrap();
     refused(4, "--data tiny", "4 ranks cannot share a graph of 3 nodes: start at most 3");
     refused(2, "--data mine --model hyper-appnp", "ranks cannot share a graph of hyperedges yet");
+    refused(2, "--data mine --model hyper-power", "ranks cannot share a graph of hyperedges yet");
     fs::copy(path.join("others/part-1.safetensors"), path.join("shards/part-1.safetensors")).unwrap();
     refused(2, "--data shards", "is damaged or belongs to another graph");
     fs::remove_file(path.join("shards/part-1.safetensors")).unwrap();

@@ -8,7 +8,7 @@ use subdeq_theory::bounds::Contraction;
 use subdeq_theory::by_form::{self, WeightFacts};
 use subdeq_theory::certificate::{Attempt, Theorem, Verdict};
 
-use super::{Csr, GraphModel, GraphOperator};
+use super::{Csr, GraphModel, GraphOperator, power_means};
 use crate::{Error, Result};
 
 /// What is known about the injection `f`.
@@ -53,16 +53,37 @@ impl GraphCertificate {
 }
 
 impl GraphCertificate {
-    /// Checks a factor in the 2-norm anew, by other means than it was found: `||A||_2^2 <= max_i (A x)_i/x_i max_j (A' x)_j/x_j`
-    /// for positive `x`, every operation rounded upwards, with `x` from the square roots of the rows' lengths on.
+    /// Checks a factor in a norm anew, by other means than it was found, every operation rounded upwards. In the 2-norm:
+    /// `||A||_2^2 <= max_i (A x)_i/x_i max_j (A' x)_j/x_j` for positive `x`, from the square roots of the rows' lengths on. In the weighted
+    /// sup norm of power means: their gain for the weights that the certificate names, and every premise of the theorem.
     ///
     /// # Errors
-    /// A verdict that is not a proof in the 2-norm, or one that this does not confirm.
+    /// A verdict that is not a proof in a norm, or one that this does not confirm.
     pub fn recheck(&self, operator: &GraphOperator<f32>) -> Result<()> {
-        let Verdict::Proven { theorem: Theorem::GraphPropagation, factor: Some(factor), .. } = self.verdict
-        else {
-            return Err(Error::invalid("there is no factor in the 2-norm to be checked"));
+        let Verdict::Proven { theorem, factor: Some(factor), .. } = self.verdict else {
+            return Err(Error::invalid("there is no factor to be checked"));
         };
+        let bound = match theorem {
+            Theorem::GraphPropagation => self.factor_in_the_two_norm(operator)?,
+            Theorem::PowerMeans => power_means::factor_again(self, operator)?,
+            _ => return Err(Error::invalid("there is no factor in a norm to be checked")),
+        };
+        if bound > factor * (1.0 + RECHECKED) {
+            return Err(Error::invalid(format!("the factor is at most {bound}, not {factor}")));
+        }
+        Ok(())
+    }
+
+    /// Whether [`GraphCertificate::recheck`] has something to say.
+    #[must_use]
+    pub fn is_in_a_norm(&self) -> bool {
+        matches!(
+            self.verdict,
+            Verdict::Proven { theorem: Theorem::GraphPropagation | Theorem::PowerMeans, .. }
+        )
+    }
+
+    fn factor_in_the_two_norm(&self, operator: &GraphOperator<f32>) -> Result<f64> {
         let Form::Graph { teleport } = self.map.form() else {
             return Err(Error::invalid(format!("`{}` does not propagate over a graph", self.map)));
         };
@@ -70,16 +91,12 @@ impl GraphCertificate {
             return Err(Error::invalid(format!("`{}` may stretch what it is given", self.map)));
         }
         let kept = (1.0 - teleport).next_up();
-        let bound = (kept * norm_rounded_upwards(operator)?).next_up();
-        if bound > factor * (1.0 + RECHECKED) {
-            return Err(Error::invalid(format!("the factor is at most {bound}, not {factor}")));
-        }
-        Ok(())
+        Ok((kept * norm_rounded_upwards(operator)?).next_up())
     }
 }
 
 /// What rounding upwards may add to a factor, relative to it.
-const RECHECKED: f64 = 1e-9;
+pub(super) const RECHECKED: f64 = 1e-9;
 
 fn norm_rounded_upwards(operator: &GraphOperator<f32>) -> Result<f64> {
     let numbers = operator.stored().values.iter().chain(operator.own().unwrap_or_default());
@@ -139,7 +156,10 @@ impl GraphModel {
     /// What is proved about the propagation over this graph, for injections with a known lower bound.
     #[must_use]
     pub fn certify_for(&self, operator: &GraphOperator<f32>, injection: InjectionBound) -> GraphCertificate {
-        self.certify_by(&GraphFacts::of(operator), injection)
+        match self.map.power() {
+            Some(_) => power_means::certify(self.map.equation(), operator, injection),
+            None => self.certify_by(&GraphFacts::of(operator), injection),
+        }
     }
 
     /// What is proved about the propagation over a graph of which this is known.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use subdeq_engine::{Graphs, Opinion};
 use subdeq_theory::certificate::{Theorem, Verdict};
 
-use super::{GraphCertificate, GraphMode, GraphModel, GraphProblem, OutputActivation};
+use super::{GraphCertificate, GraphMode, GraphModel, GraphProblem, Joined, OutputActivation};
 use crate::train::fits_memory;
 use crate::{Error, Result};
 
@@ -112,18 +112,20 @@ pub struct GraphConfig {
 
 impl GraphConfig {
     /// The settings of the published code. A model whose certificate rests on the norm of the graph's matrix is
-    /// trained without edge dropout, which would scale the matrix beyond it.
+    /// trained without edge dropout, which would scale the matrix beyond it; so is one over hyperedges, whose incidences cannot be
+    /// dropped.
     #[must_use]
     pub fn new(model: GraphModel) -> Self {
         let certified_by_norm = model.mode_is_equilibrium()
             && model.map.normalisation().is_none()
             && (model.map.is_linear() || model.output == OutputActivation::Signed);
+        let over_hyperedges = model.joined == Joined::Hyperedges;
         Self {
             model,
             hidden: 64,
             feature_dropout: 0.5,
             hidden_dropout: 0.5,
-            edge_dropout: if certified_by_norm { 0.0 } else { 0.5 },
+            edge_dropout: if certified_by_norm || over_hyperedges { 0.0 } else { 0.5 },
             penalty: 0.0025,
             rate: 0.01,
             weight_decay: 0.0,
@@ -183,8 +185,10 @@ impl GraphConfig {
             return Err(Error::invalid("training needs at least one hidden unit and one epoch"));
         }
         self.teaching.map_or(Ok(()), |teaching| teaching.check())?;
-        let by_norm =
-            matches!(certificate.verdict, Verdict::Proven { theorem: Theorem::GraphPropagation, .. });
+        let by_norm = matches!(
+            certificate.verdict,
+            Verdict::Proven { theorem: Theorem::GraphPropagation | Theorem::PowerMeans, .. }
+        );
         if self.model.mode_is_equilibrium() && by_norm && self.edge_dropout > 0.0 {
             return Err(Error::invalid(format!(
                 "edge dropout {} scales the remaining entries by {}, so that the matrix may have a norm above one and \

@@ -9,7 +9,7 @@ use super::{GraphCertificate, GraphClassifier, GraphProblem};
 use crate::Result;
 
 /// Plain iteration `Z <- F(Z)` from `Z_0 = F(0)` on, in double precision, measured in the metric of the certificate
-/// (Frobenius' relative to the solution where there is none).
+/// (Frobenius' where there is none; norms relative to the solution's).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Convergence {
     /// What is proved.
@@ -83,6 +83,8 @@ enum MetricOf {
     Thompson,
     /// Of each normalised group.
     Hilbert(GraphNorm),
+    /// With one weight per node.
+    WeightedSup(Vec<f64>),
     Frobenius,
 }
 
@@ -91,6 +93,9 @@ impl MetricOf {
         match (&certificate.verdict, normalisation) {
             (Verdict::Proven { metric: Metric::Thompson, .. }, _) => MetricOf::Thompson,
             (Verdict::Proven { metric: Metric::Hilbert, .. }, Some(groups)) => MetricOf::Hilbert(groups),
+            (Verdict::Proven { metric: Metric::WeightedSup { v }, .. }, _) => {
+                MetricOf::WeightedSup(v.clone())
+            }
             _ => MetricOf::Frobenius,
         }
     }
@@ -99,7 +104,7 @@ impl MetricOf {
     fn unit(&self, solution: &NodeMatrix<f64>) -> f64 {
         match self {
             MetricOf::Thompson | MetricOf::Hilbert(_) => 1.0,
-            MetricOf::Frobenius => {
+            MetricOf::WeightedSup(_) | MetricOf::Frobenius => {
                 let zero = NodeMatrix::zeros(solution.nodes(), solution.channels());
                 self.distance(solution, &zero).max(f64::MIN_POSITIVE)
             }
@@ -111,6 +116,10 @@ impl MetricOf {
         let nodes = 0..x.nodes();
         match self {
             MetricOf::Frobenius => nodes.flat_map(entries).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt(),
+            MetricOf::WeightedSup(v) => {
+                let row = |node: usize| entries(node).map(move |(x, y)| (x - y).abs() / v[node]);
+                nodes.flat_map(row).fold(0.0, f64::max)
+            }
             MetricOf::Thompson => {
                 nodes.flat_map(entries).map(|(x, y)| (x / y).ln().abs()).fold(0.0, f64::max)
             }

@@ -36,6 +36,7 @@ mod evaluation;
 mod incidence;
 mod model;
 mod order;
+mod power_means;
 mod problem;
 mod run;
 mod shards;

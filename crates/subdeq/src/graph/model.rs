@@ -92,13 +92,14 @@ impl GraphModel {
     pub const NAMES: [&'static str; 5] =
         ["appnp", "appnp-tanh", "appnp-normalized-tanh", "appnp-tanh-2", "appnp-normalized-tanh-2"];
     /// The names of our own, which have the form of [`GraphModel::equilibrium`] only.
-    pub const OWN_NAMES: [&'static str; 4] =
-        ["appnp-projected", "appnp-projected-tanh", "hyper-appnp", "hyper-appnp-tanh"];
+    pub const OWN_NAMES: [&'static str; 5] =
+        ["appnp-projected", "appnp-projected-tanh", "hyper-appnp", "hyper-appnp-tanh", "hyper-power"];
 
     /// The form to use: a signed injection, no shift, solved to the equilibrium, which is unique with the factor `1 - t` in the
     /// 2-norm for every injection. Of the paper's models it is the released map without its fixed number of steps; normalised
     /// ones are the exception, about which nothing is proved for signed injections: their projected counterparts
-    /// are proved.
+    /// are proved. `hyper-power` takes power means, which are of nonnegative numbers: its injection is behind a softplus, and its
+    /// factor `1 - t` is that of a weighted sup norm.
     ///
     /// # Errors
     /// A name that is not one of [`GraphModel::NAMES`] and [`GraphModel::OWN_NAMES`], or a teleport probability outside `(0, 1)`.
@@ -109,8 +110,32 @@ impl GraphModel {
         let overrides = Overrides { teleport: Some(teleport), ..Overrides::default() };
         let map = GraphMap::new(Map::named(name, Layout::Graph)?.with(&overrides, Layout::Graph)?)?;
         let joined = if name.starts_with("hyper-") { Joined::Hyperedges } else { Joined::Pairs };
-        let (output, mode) = (OutputActivation::Signed, GraphMode::Unrolled { steps: 1 });
-        Ok(Self { name: name.into(), map, output, mode, joined }.solved())
+        let output = map.power().map_or(OutputActivation::Signed, |_| OutputActivation::Softplus);
+        Ok(Self { name: name.into(), map, output, mode: GraphMode::Unrolled { steps: 1 }, joined }.solved())
+    }
+
+    /// The same with another power of its means; `hyper-power` has 2 by itself.
+    ///
+    /// ```
+    /// use subdeq::graph::GraphModel;
+    /// let cubes = GraphModel::equilibrium("hyper-power", 0.1)?.with_power(3.0)?;
+    /// assert_eq!(cubes.map.power(), Some(3.0));
+    /// assert!(cubes.with_power(0.5).is_err(), "a mean with an infinite slope at zero");
+    /// # Ok::<(), subdeq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A power below 1 or above 100, or a model that takes no power means.
+    pub fn with_power(self, power: f64) -> Result<Self> {
+        if self.map.power().is_none() {
+            return Err(Error::invalid(format!(
+                "`{}` takes no power means: only hyper-power does",
+                self.name
+            )));
+        }
+        let overrides = Overrides { power: Some(power), ..Overrides::default() };
+        let map = GraphMap::new(self.map.equation().with(&overrides, Layout::Graph)?)?;
+        Ok(Self { map, ..self })
     }
 
     /// The model as the paper writes it: an equilibrium with a positive injection, shift 1.2, columns normalised. Plain
@@ -207,6 +232,18 @@ impl GraphModel {
 
     /// Refuses what cannot be trained or solved.
     pub(super) fn check(&self) -> Result<()> {
+        if self.map.power().is_some() && self.output == OutputActivation::Signed {
+            return Err(Error::invalid(format!(
+                "the power means of `{}` are of numbers from 0 on: its injection needs the output Softplus or Relu, not Signed",
+                self.name
+            )));
+        }
+        if self.map.power().is_some() && self.joined == Joined::Pairs {
+            return Err(Error::invalid(format!(
+                "the power means of `{}` are taken over hyperedges, and it says that pairs join its nodes",
+                self.name
+            )));
+        }
         match self.mode {
             GraphMode::Equilibrium { max_iterations: steps, .. } | GraphMode::Unrolled { steps } => {
                 check_steps(steps)?;

@@ -44,7 +44,9 @@ fn all_models() -> Vec<GraphModel> {
         .flat_map(|name| [GraphModel::paper(name, 0.1).unwrap(), GraphModel::release(name, 0.1).unwrap()])
         .collect();
     models.push(GraphModel::release_main("appnp-normalized-tanh", 0.1).unwrap());
-    models.extend(GraphModel::OWN_NAMES.map(|name| GraphModel::equilibrium(name, 0.1).unwrap()));
+    let own = GraphModel::OWN_NAMES.map(|name| GraphModel::equilibrium(name, 0.1).unwrap());
+    // Power means need hyperedges.
+    models.extend(own.into_iter().filter(|model| model.map.power().is_none()));
     models.extend(["appnp-tanh", "appnp-tanh-2"].map(|name| GraphModel::equilibrium(name, 0.1).unwrap()));
     models
 }
@@ -255,6 +257,53 @@ fn hyperedges_are_learned_from_with_a_proof() {
         let dropped = GraphConfig { edge_dropout: 0.5, ..config };
         assert!(train_graph(&problem, &split, &dropped, |_| ()).is_err());
     }
+}
+
+#[test]
+fn power_means_are_learned_with_a_proof() {
+    let (problem, split) = planted_hyperedges(240, 3, 1);
+    for power in [1.0, 1.5, 2.0, 3.0] {
+        let model = GraphModel::equilibrium("hyper-power", 0.2).unwrap().with_power(power).unwrap();
+        let config = GraphConfig { epochs: 80, hidden: 16, ..GraphConfig::new(model) };
+        let run = train_graph(&problem, &split, &config, |_| ()).unwrap();
+        assert!(run.test_accuracy > 0.75, "p = {power}: {}", run.test_accuracy);
+        assert!(run.epochs.iter().all(|epoch| epoch.converged), "p = {power}");
+        assert_eq!(run.certificate.injection, InjectionBound::Nonnegative);
+        run.certificate.recheck(problem.operator()).unwrap();
+        let factor = run.certificate.factor().unwrap();
+        assert!((0.8..0.8 * (1.0 + 1e-9)).contains(&factor), "p = {power}: {factor:e}");
+        let convergence = run.classifier.convergence(&problem, 1e-6).unwrap();
+        assert!(convergence.measured <= convergence.promised.unwrap(), "p = {power}: {convergence:?}");
+        let shrinks = |pair: &[f64]| pair[1] <= factor * pair[0] * (1.0 + 1e-9) + 1e-13;
+        assert!(convergence.residuals.windows(2).all(shrinks), "p = {power}: {convergence:?}");
+        // The same bits with two threads, and from a config that was written down.
+        let text = serde_json::to_string(&GraphConfig { threads: 2, ..config.clone() }).unwrap();
+        let again = train_graph(&problem, &split, &serde_json::from_str(&text).unwrap(), |_| ()).unwrap();
+        assert_eq!((&again.epochs, &again.classifier.weights), (&run.epochs, &run.classifier.weights));
+        let dropped = GraphConfig { edge_dropout: 0.5, ..config };
+        assert!(train_graph(&problem, &split, &dropped, |_| ()).is_err());
+    }
+}
+
+#[test]
+fn power_means_that_are_none_are_refused_with_a_sentence() {
+    let model = || GraphModel::equilibrium("hyper-power", 0.2).unwrap();
+    for power in [0.5, 0.0, -2.0, 1e3, f64::NAN, f64::INFINITY] {
+        let refused = model().with_power(power).unwrap_err().to_string();
+        assert!(refused.contains("must lie between 1 and 100"), "{refused}");
+    }
+    let linear = GraphModel::equilibrium("hyper-appnp", 0.2).unwrap();
+    assert!(linear.with_power(2.0).unwrap_err().to_string().contains("takes no power means"));
+    let (problem, split) = planted_hyperedges(60, 2, 3);
+    let refused = |problem: &GraphProblem, model: GraphModel| {
+        train_graph(problem, &split, &GraphConfig::new(model), |_| ()).unwrap_err().to_string()
+    };
+    let signed = GraphModel { output: OutputActivation::Signed, ..model() };
+    assert!(refused(&problem, signed).contains("Softplus or Relu"));
+    assert!(refused(&problem, GraphModel { joined: Joined::Pairs, ..model() }).contains("over hyperedges"));
+    let (pairs, _) = planted(60, 2, 3);
+    assert!(refused(&pairs, model()).contains("over hyperedges"));
+    assert!(!pairs.certify(&model()).verdict.is_proven());
 }
 
 #[test]

@@ -76,6 +76,7 @@ impl<'a> System<'a> {
                 let turned = forth(i) - back(&|k| z[k]);
                 s((1.0 - margin) * z[i] - back(&forth) + skew * turned + if inner { y } else { 0.0 })
             }
+            Form::PowerMean { .. } => unreachable!("no matrix has hyperedges, so none is drawn for them"),
             Form::SplitSign => s(plus()) - s(minus()),
             Form::Divisive { q } => s(plus() / (q + minus())),
             Form::Rational { q } => plus() / (q + plus() + minus()),

@@ -118,7 +118,7 @@ impl ByForm<'_> {
             Form::Monomial => scalar.is_positive_beyond_zero(),
             Form::PowerRatio { e, .. } => (Interval::point(e) + Interval::point(self.y_min)).lo > 0.0,
             Form::Divisive { .. } | Form::Rational { .. } => self.positive_on(scalar, Domain::Nonnegative),
-            Form::Tied { .. } => false,
+            Form::Tied { .. } | Form::PowerMean { .. } => false,
             Form::Single | Form::Graph { .. } => match (self.facts.signs, map.injection()) {
                 // s(-theta) + shift > 0, which the degree's condition theta < shift implies.
                 (SignStructure::Nonnegative, Injection::Inner) if self.y_min < 0.0 => true,
@@ -160,6 +160,9 @@ impl ByForm<'_> {
             }
             Form::Single | Form::Graph { .. } => Theorem::RowSignedWeights,
             Form::Tied { .. } => return Err(Recheck::new("a monotone map has no degree")),
+            Form::PowerMean { .. } => {
+                return Err(Recheck::new("power means are not checked by weights alone"));
+            }
             Form::SplitSign => Theorem::SplitSign,
             Form::Gains => Theorem::Gains,
             Form::Divisive { .. } => Theorem::Divisive,

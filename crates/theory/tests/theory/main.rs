@@ -11,5 +11,6 @@ mod false_verdicts;
 mod intervals;
 mod metrics;
 mod new_theorems;
+mod power_means;
 mod recheck;
 mod support;

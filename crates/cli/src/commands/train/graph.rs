@@ -35,6 +35,9 @@ pub struct GraphOptions {
     /// Teleport probability [default: 0.1].
     #[arg(long, value_name = "T")]
     teleport: Option<f64>,
+    /// Power of the means that hyper-power's hyperedges take of their nodes, from 1 (the linear mean) to 100 [default: 2].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    power: Option<f64>,
     /// Share of the nodes that is labelled [default: the paper's, else the division given with the data, else 0.1].
     #[arg(long, value_name = "SHARE")]
     labelled: Option<f64>,
@@ -93,6 +96,7 @@ impl GraphOptions {
         let given = [
             ("--form", self.form.is_some()),
             ("--teleport", self.teleport.is_some()),
+            ("--power", self.power.is_some()),
             ("--labelled", self.labelled.is_some()),
             ("--given-split", self.given_split.is_some()),
             ("--normalise", self.normalise.is_some()),
@@ -144,6 +148,7 @@ fn overridden(args: &Args, mut config: GraphRunConfig) -> Result<GraphRunConfig,
         ("--model", args.model.is_some()),
         ("--form", options.form.is_some()),
         ("--teleport", options.teleport.is_some()),
+        ("--power", options.power.is_some()),
         ("--normalise", options.normalise.is_some()),
         ("--positive", options.positive.is_some()),
     ];
@@ -250,7 +255,12 @@ fn model(args: &Args) -> Result<GraphModel, Failure> {
         Form::Release => GraphModel::release(name, teleport),
         Form::Equilibrium => GraphModel::equilibrium(name, teleport),
     };
-    model.map_err(|why| Failure::usage(names::unknown(why, name, &GraphModel::NAMES)))
+    let model = match options.power {
+        Some(power) => model.and_then(|model| model.with_power(power)),
+        None => model,
+    };
+    let known = [&GraphModel::NAMES[..], &GraphModel::OWN_NAMES[..]].concat();
+    model.map_err(|why| Failure::usage(names::unknown(why, name, &known)))
 }
 
 fn config(args: &Args, graph: &Source, model: GraphModel) -> Result<GraphRunConfig, Failure> {
@@ -367,9 +377,10 @@ fn introduce(ranks: &Ranks, graph: &Source, split: &GraphSplit, config: &GraphRu
     );
     let GraphConfig { model, hidden, seed, .. } = &config.training;
     eprintln!(
-        "{}: teleport {}, {hidden} hidden units; seed {seed}; {}",
+        "{}: teleport {}{}, {hidden} hidden units; seed {seed}; {}",
         model.name,
         model.map.teleport(),
+        model.map.power().map_or_else(String::new, |power| format!(", power {power}")),
         folder.display()
     );
 }

@@ -10,7 +10,7 @@ use super::adjacency::{Edges, Entries};
 use super::chunks::for_each_chunk;
 use super::node_matrix::NodeMatrix;
 use super::part::Halo;
-use super::passes::gathering;
+use super::passes::{Hyperedges, gathering};
 use super::product::isa_for;
 use super::propagate::Source;
 use super::propagation::Propagation;
@@ -198,7 +198,7 @@ impl<T: SimdReal> System<'_, T> {
         let (cpu, isa, keep, stride, edges) = (&self.cpu, self.isa, self.keep, self.stride, self.edges);
         let (entries, partials) = (edges.forward, &mut self.partials);
         let room = (&mut self.middle, &mut self.halo);
-        gathering(cpu, isa, &edges, stride, Some(x), room, &mut |source, takes| {
+        gathering(cpu, isa, &edges, stride, (Some(x), Hyperedges::Sum), room, &mut |source, takes| {
             let Some(source) = source else { return };
             for_each_chunk(cpu, partials, |k, sums| {
                 if !takes(k) {

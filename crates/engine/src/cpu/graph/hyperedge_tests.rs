@@ -10,14 +10,14 @@ use crate::network::Csr;
 use crate::{Extent, GraphMap, GraphOperator, Measure, Solver, Stopping};
 
 /// Weights of nodes in hyperedges, one list of `(node, weight)` per hyperedge, and what nodes keep of themselves.
-struct Hypergraph {
-    hyperedges: Vec<Vec<(usize, f64)>>,
-    own: Vec<f64>,
+pub(super) struct Hypergraph {
+    pub hyperedges: Vec<Vec<(usize, f64)>>,
+    pub own: Vec<f64>,
 }
 
 impl Hypergraph {
     /// Hyperedges of 0, 1, 2, .. nodes at random, and `D^-1/2 (H E^-1 H' + I) D^-1/2`.
-    fn random(seed: u64, nodes: usize, hyperedges: usize) -> Self {
+    pub fn random(seed: u64, nodes: usize, hyperedges: usize) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let members: Vec<Vec<usize>> = (0..hyperedges)
             .map(|k| {
@@ -39,7 +39,7 @@ impl Hypergraph {
         }
     }
 
-    fn operator(&self) -> GraphOperator<f64> {
+    pub fn operator(&self) -> GraphOperator<f64> {
         let nodes = self.own.len();
         let mut rows = vec![Vec::new(); nodes];
         for (number, hyperedge) in self.hyperedges.iter().enumerate() {
@@ -84,11 +84,11 @@ fn maps() -> Vec<GraphMap> {
     plain.into_iter().chain([rows, ball]).map(|map| GraphMap::new(map).unwrap()).collect()
 }
 
-fn stopping(tolerance: f64) -> Stopping {
+pub(super) fn stopping(tolerance: f64) -> Stopping {
     Stopping { measure: Measure::Relative, tolerance, max_iterations: 3000, extent: Extent::PerSample }
 }
 
-fn numbers(seed: u64, count: usize) -> Vec<f64> {
+pub(super) fn numbers(seed: u64, count: usize) -> Vec<f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     (0..count).map(|_| 2.0 * rng.random::<f64>() - 0.7).collect()
 }
@@ -119,7 +119,7 @@ fn solved(
     found
 }
 
-fn gap(a: &[f64], b: &[f64]) -> f64 {
+pub(super) fn gap(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }

@@ -21,6 +21,9 @@ mod part;
 #[cfg(test)]
 mod part_tests;
 mod passes;
+mod power_mean;
+#[cfg(test)]
+mod power_mean_tests;
 mod product;
 mod propagate;
 mod propagation;

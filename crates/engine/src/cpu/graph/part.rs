@@ -214,9 +214,10 @@ impl<T: SimdReal> Part<T> {
             take.push((*rank, received));
             (rest, at) = (beyond, rows.end);
         }
-        let own = Source { gathered: x, own: None };
+        let own = Source { gathered: x, own: None, slopes: None };
         self.company.exchange(&give, &mut take, &mut || work(own, &|block| !self.border[block]));
-        work(Source { gathered: &halo.patch, own: None }, &|block| self.border[block]);
+        let patch = Source { gathered: &halo.patch, own: None, slopes: None };
+        work(patch, &|block| self.border[block]);
     }
 
     /// What all blocks of all processes measured, in their order.

@@ -1,8 +1,9 @@
 //! Whole passes over the nodes: chunks on all threads, partial results merged in their order.
 
-use super::adjacency::{Edges, ToHyperedges};
+use super::adjacency::{Edges, Entries, ToHyperedges};
 use super::chunks::for_each_chunk;
 use super::part::{Halo, Part};
+use super::power_mean::{CollectMeans, Power, Slopes, Use};
 use super::product::isa_for;
 use super::propagate::{Collect, Constants, Finish, NormaliseColumns, Propagate, Source, divisor};
 use super::pull::{Pull, TopCorrection, Tops};
@@ -23,6 +24,8 @@ pub(crate) struct Passes<T: SimdReal> {
     tops: Tops,
     /// The states of hyperedges, on the way from nodes to nodes.
     middle: Vec<T>,
+    /// Their power means at the state that is pulled back through.
+    means: Vec<T>,
     /// What travels between processes.
     halo: Halo<T>,
 }
@@ -59,6 +62,7 @@ impl<T: SimdReal> Passes<T> {
             column_products: vec![0.0; stride],
             tops: Tops::default(),
             middle: Vec::new(),
+            means: Vec::new(),
             halo: Halo::default(),
         };
         passes.reserve(chunks);
@@ -119,7 +123,8 @@ impl<T: SimdReal> Passes<T> {
         let (cpu, partials) = (&self.cpu, &mut self.partials[..chunks.len()]);
         let (images, row_norms) = (Parts::new(image), Parts::new(row_norms));
         let room = (&mut self.middle, &mut self.halo);
-        gathering(cpu, isa, edges, constants.stride, argument, room, &mut |source, takes| {
+        let gathered = (argument, constants.power.map_or(Hyperedges::Sum, Hyperedges::Means));
+        gathering(cpu, isa, edges, constants.stride, gathered, room, &mut |source, takes| {
             for_each_chunk(cpu, partials, |k, partial| {
                 if !takes(k) {
                     return;
@@ -174,6 +179,10 @@ impl<T: SimdReal> Passes<T> {
             if let Some(part) = edges.part {
                 self.tops.count_together(part);
             }
+        }
+        if let (Some(power), Some(hyperedges)) = (self.constants.power, edges.hyperedges) {
+            let (stride, means) = (self.constants.stride, Some((power, Use::Divisor)));
+            collect(&self.cpu, self.isa, hyperedges.entries, stride, (image, means), &mut self.means);
         }
     }
 
@@ -232,8 +241,15 @@ impl<T: SimdReal> Passes<T> {
         distance
     }
 
-    /// `gradient += (1 - t) A^T after`; `scratch` is overwritten.
-    pub fn pull_start(&mut self, edges: &Edges<'_, T>, after: &[T], scratch: &mut [T], gradient: &mut [T]) {
+    /// `gradient += (1 - t) A^T after`, where the first step was taken from `start`; `scratch` is overwritten.
+    pub fn pull_start(
+        &mut self,
+        edges: &Edges<'_, T>,
+        start: &[T],
+        after: &[T],
+        scratch: &mut [T],
+        gradient: &mut [T],
+    ) {
         let constants = Constants {
             teleport: T::ONE,
             tanh: false,
@@ -241,7 +257,8 @@ impl<T: SimdReal> Passes<T> {
             finish: Finish::Plain,
             ..self.constants
         };
-        let step = Step { image: after, norms: &[], injection: after };
+        self.prepare_pull(edges, start);
+        let step = Step { image: start, norms: &[], injection: after };
         self.pull_chunks(edges, constants, &step, Some(after), None, scratch, Some(gradient), None);
     }
 
@@ -264,7 +281,9 @@ impl<T: SimdReal> Passes<T> {
         let (cpu, partials) = (&self.cpu, &mut self.partials[..chunks.len()]);
         let (qs, gradients) = (Parts::new(q), injection_gradient.map(Parts::new));
         let room = (&mut self.middle, &mut self.halo);
-        gathering(cpu, isa, edges, constants.stride, after, room, &mut |source, takes| {
+        let slopes = |power| Hyperedges::Slopes(Slopes { power, state: image, means: &self.means });
+        let gathered = (after, constants.power.map_or(Hyperedges::Sum, slopes));
+        gathering(cpu, isa, edges, constants.stride, gathered, room, &mut |source, takes| {
             for_each_chunk(cpu, partials, |k, partial| {
                 if !takes(k) {
                     return;
@@ -300,38 +319,69 @@ impl<T: SimdReal> Passes<T> {
 /// for.
 pub(super) type Work<'a, T> = dyn FnMut(Option<Source<'_, T>>, &(dyn Fn(usize) -> bool + Sync)) + Send + 'a;
 
+/// What hyperedges make of what their nodes give them, where nodes are joined by hyperedges.
+#[derive(Clone, Copy)]
+pub(super) enum Hyperedges<'a, T> {
+    /// Its sum.
+    Sum,
+    /// Its power mean, times the number of nodes.
+    Means(Power<T>),
+    /// Its sum, which goes back to the nodes through the slopes of power means.
+    Slopes(Slopes<'a, T>),
+}
+
 /// Has every chunk worked on once, with what it gathers of `x`: all at once, or as [`Part::gather`] says.
 pub(super) fn gathering<T: SimdReal>(
     cpu: &Cpu<T>,
     isa: Isa,
     edges: &Edges<'_, T>,
     stride: usize,
-    x: Option<&[T]>,
+    (x, made): (Option<&[T]>, Hyperedges<'_, T>),
     (middle, halo): (&mut Vec<T>, &mut Halo<T>),
     work: &mut Work<'_, T>,
 ) {
     match (x, edges.part) {
         (None, _) => work(None, &|_| true),
-        (Some(x), None) => work(Some(gather(cpu, isa, edges.hyperedges, stride, x, middle)), &|_| true),
+        (Some(x), None) => {
+            work(Some(gather(cpu, isa, edges.hyperedges, stride, (x, made), middle)), &|_| true)
+        }
         (Some(x), Some(part)) => {
             part.gather(halo, stride, x, &mut |source, takes| work(Some(source), takes));
         }
     }
 }
 
-/// What the rows of a product with the matrix gather: the rows of `x` themselves, or those of the hyperedges, `B' x`, which go
-/// to `states`.
+/// What the rows of a product with the matrix gather: the rows of `x` themselves, or those of the hyperedges, `B' x` or power means
+/// of it, which go to `states`.
 fn gather<'a, T: SimdReal>(
     cpu: &Cpu<T>,
     isa: Isa,
     hyperedges: Option<ToHyperedges<'a, T>>,
     stride: usize,
-    x: &'a [T],
+    (x, made): (&'a [T], Hyperedges<'a, T>),
     states: &'a mut Vec<T>,
 ) -> Source<'a, T> {
     let Some(ToHyperedges { entries, own }) = hyperedges else {
-        return Source { gathered: x, own: None };
+        return Source { gathered: x, own: None, slopes: None };
     };
+    let (means, slopes) = match made {
+        Hyperedges::Sum => (None, None),
+        Hyperedges::Means(power) => (Some((power, Use::Passed)), None),
+        Hyperedges::Slopes(slopes) => (None, Some(slopes)),
+    };
+    collect(cpu, isa, entries, stride, (x, means), states);
+    Source { gathered: states, own: Some((own, x)), slopes }
+}
+
+/// The way from nodes to hyperedges, one row of `states` for each: sums, or power means.
+fn collect<T: SimdReal>(
+    cpu: &Cpu<T>,
+    isa: Isa,
+    entries: Entries<'_, T>,
+    stride: usize,
+    (argument, means): (&[T], Option<(Power<T>, Use)>),
+    states: &mut Vec<T>,
+) {
     states.resize(entries.begin.len() * stride, T::ZERO);
     let images = Parts::new(states);
     let mut nothing = vec![(); entries.chunks.len()];
@@ -339,7 +389,11 @@ fn gather<'a, T: SimdReal>(
         let rows = entries.chunks[k].clone();
         // SAFETY: chunks are disjoint ranges of rows.
         let image = unsafe { images.take(rows.start * stride..rows.end * stride) };
-        isa.dispatch(Collect { entries, rows, stride, argument: x, image });
+        match means {
+            None => isa.dispatch(Collect { entries, rows, stride, argument, image }),
+            Some((power, wanted)) => {
+                isa.dispatch(CollectMeans { power, wanted, entries, rows, stride, argument, image });
+            }
+        }
     });
-    Source { gathered: states, own: Some((own, x)) }
 }

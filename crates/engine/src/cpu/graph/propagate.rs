@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::adjacency::Entries;
+use super::power_mean::{Power, Slopes};
 use super::product::Gathered;
 use super::residual::Residual;
 use crate::cpu::distance::Distance;
@@ -44,6 +45,8 @@ pub(crate) struct Constants<T> {
     pub shift: T,
     pub tanh: bool,
     pub inner: bool,
+    /// Where hyperedges take power means.
+    pub power: Option<Power<T>>,
     pub finish: Finish<T>,
     pub channels: usize,
     pub stride: usize,
@@ -57,6 +60,7 @@ impl<T: SimdReal> Constants<T> {
             shift: T::from_f64(map.shift()),
             tanh: map.activation() == Activation::Tanh,
             inner: map.injection() == Injection::Inner,
+            power: map.power().map(Power::new),
             finish: match (map.normalisation(), map.ball()) {
                 (Some(GraphNorm::Rows), _) => Finish::Rows,
                 (Some(GraphNorm::Columns), _) => Finish::Columns,
@@ -105,7 +109,7 @@ pub(crate) fn divisor<T: SimdReal>(norm: T) -> T {
 
 /// Entries of a row that are added up before their sum is added to the row's: a hyperedge of very many nodes would lose digits if each
 /// was added to the sum of all before it.
-const SEGMENT: usize = 512;
+pub(super) const SEGMENT: usize = 512;
 
 /// What the rows of an image gather.
 #[derive(Clone, Copy)]
@@ -114,6 +118,8 @@ pub(crate) struct Source<'a, T> {
     pub gathered: &'a [T],
     /// What nodes keep of their own rows, and those rows, whole.
     pub own: Option<(&'a [T], &'a [T])>,
+    /// Where what is gathered goes back through power means.
+    pub slopes: Option<Slopes<'a, T>>,
 }
 
 impl<T: SimdReal> Source<'_, T> {
@@ -130,6 +136,33 @@ impl<T: SimdReal> Source<'_, T> {
         stride: usize,
         out: &mut [T],
     ) {
+        if let Some(slopes) = &self.slopes {
+            slopes.row_product::<V>(entries, row, self.gathered, stride, out);
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.weighted_sum::<V>(entries, row, stride, out) };
+        }
+        if let Some((weights, numbers)) = self.own {
+            let weight = V::splat(weights[row]);
+            let numbers = &numbers[row * stride..][..stride];
+            for at in (0..stride).step_by(V::N) {
+                weight.fma(V::load(&numbers[at..]), V::load(&out[at..])).store(&mut out[at..]);
+            }
+        }
+    }
+
+    /// `out` = the gathered rows of row `row` of the matrix, weighted by its entries.
+    ///
+    /// # Safety
+    /// As for `row_product`.
+    #[inline(always)]
+    unsafe fn weighted_sum<V: Lanes<Elem = T>>(
+        &self,
+        entries: &Entries<'_, T>,
+        row: usize,
+        stride: usize,
+        out: &mut [T],
+    ) {
         let gathered = Gathered::new(self.gathered, stride);
         let (begin, end) = (entries.begin[row], entries.end[row]);
         let mut at = begin;
@@ -140,13 +173,6 @@ impl<T: SimdReal> Source<'_, T> {
             at += SEGMENT;
             if at >= end {
                 break;
-            }
-        }
-        if let Some((weights, numbers)) = self.own {
-            let weight = V::splat(weights[row]);
-            let numbers = &numbers[row * stride..][..stride];
-            for at in (0..stride).step_by(V::N) {
-                weight.fma(V::load(&numbers[at..]), V::load(&out[at..])).store(&mut out[at..]);
             }
         }
     }
@@ -168,7 +194,7 @@ impl<T: SimdReal> Vectorised<T> for Collect<'_, T> {
     #[inline(always)]
     fn run<V: Lanes<Elem = T>>(self) {
         let Self { entries, rows, stride, argument, image } = self;
-        let source = Source { gathered: argument, own: None };
+        let source = Source { gathered: argument, own: None, slopes: None };
         for (row, out) in rows.zip(image.chunks_exact_mut(stride)) {
             // SAFETY: columns of a transposed incidence are numbers of nodes, the argument has a row for each, and strides are
             // multiples of the vector length (`isa_for`).

@@ -62,6 +62,7 @@ impl<T: SimdReal> Propagation<T> {
         if channels == 0 {
             return Err(EngineError::Invalid("a propagation needs at least one channel".into()));
         }
+        check_hyperedges(map, edges)?;
         let nodes = edges.nodes();
         let stride = NodeMatrix::<T>::zeros(0, channels).stride();
         let chunks = edges.forward.chunks.len().max(edges.backward.chunks.len());
@@ -109,6 +110,7 @@ impl<T: SimdReal> Propagation<T> {
                 "these edges were thinned out from another graph than the one they are asked for".into(),
             ));
         }
+        check_hyperedges(&self.map, edges)?;
         matrices.iter().try_for_each(|(what, matrix)| matrix.check(what, self.nodes, self.channels))
     }
 
@@ -232,9 +234,21 @@ impl<T: SimdReal> Propagation<T> {
             passes.pull(edges, &at, after, arriving, &mut next[..len], Some(gradient.padded_mut()), None);
             std::mem::swap(q, next);
         }
-        passes.pull_start(edges, &q[..len], &mut next[..len], gradient.padded_mut());
+        passes.pull_start(edges, f.padded(), &q[..len], &mut next[..len], gradient.padded_mut());
         Ok(())
     }
+}
+
+/// Refuses power means where there is nothing to take them of.
+fn check_hyperedges<T: SimdReal>(map: &GraphMap, edges: &Edges<'_, T>) -> Result<()> {
+    if map.power().is_some() && edges.hyperedges.is_none() {
+        return Err(EngineError::Invalid(
+            "power means are taken over hyperedges, and this graph joins pairs of nodes: give its hyperedges, or choose another \
+             model"
+                .into(),
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses solvers that are not for propagation.

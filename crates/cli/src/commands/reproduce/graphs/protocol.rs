@@ -12,8 +12,7 @@
 use serde::{Deserialize, Serialize};
 use subdeq::Verdict;
 use subdeq::graph::{
-    GraphConfig, GraphEpoch, GraphModel, GraphSplit, InjectionBound, Prediction, Selection, Teaching,
-    train_graph,
+    GraphConfig, GraphEpoch, GraphModel, GraphSplit, Prediction, Selection, Teaching, train_graph,
 };
 use subdeq_data::graph::GraphSplitRule;
 
@@ -420,8 +419,7 @@ fn tested(
     let prediction = classifier.predict(problem, threads).map_err(Failure::other)?;
     let convergence = classifier.convergence(problem, DISTANCE).map_err(Failure::other)?;
     let verdict = &convergence.certificate.verdict;
-    // Proofs for injections of any sign are those in the 2-norm.
-    if verdict.is_proven() && convergence.certificate.injection == InjectionBound::Any {
+    if convergence.certificate.is_in_a_norm() {
         convergence.certificate.recheck(problem.operator()).map_err(Failure::other)?;
     }
     Ok(Tested {

@@ -86,8 +86,8 @@ fn certificates(text: &mut String, cells: &Cells<'_>) {
     let _ = writeln!(
         text,
         "Iterations of `Z <- F(Z)` from `F(0)` until the trained model's state is within {DISTANCE:e} of its solution, relative to \
-         it in the 2-norm: promised beforehand and counted, the most of all divisions; and of the training's solves (conjugate \
-         gradients where the map is linear).\n\n\
+         it in the certificate's norm: promised beforehand and counted, the most of all divisions; and of the training's solves \
+         (conjugate gradients where the map is linear).\n\n\
          | graph | model | proved | largest factor | promised | counted | training solve, adjoint | s a run |\n\
          |---|---|---|---|---|---|---|---|"
     );
