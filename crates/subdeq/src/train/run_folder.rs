@@ -3,6 +3,8 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,6 +18,10 @@ use crate::{Error, Result};
 const MAX_CONFIG: u64 = 16 << 20;
 /// Nor are metrics or evaluations.
 const MAX_METRICS: u64 = 1 << 30;
+/// How long a process that was just killed, perhaps with others by a launcher that has ended already, may take to be gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often one looks whether it is.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Paths and files of one run.
 #[derive(Clone, Debug)]
@@ -120,17 +126,23 @@ impl RunFolder {
     /// process, however that ends. Reading needs no claim.
     ///
     /// # Errors
-    /// Another process has it.
+    /// Another process has it, and keeps it for ten seconds.
     pub fn claim(&self) -> Result<Claim> {
         // Where folders cannot be locked (some network disks), two processes are the user's affair.
         let Ok(folder) = File::open(&self.path) else { return Ok(Claim { _folder: None }) };
-        match folder.try_lock() {
-            Ok(()) => Ok(Claim { _folder: Some(folder) }),
-            Err(TryLockError::WouldBlock) => Err(Error::Invalid(format!(
-                "another process trains in {}: wait until it has ended, or choose another --out",
-                self.path.display()
-            ))),
-            Err(TryLockError::Error(_)) => Ok(Claim { _folder: None }),
+        let began = Instant::now();
+        loop {
+            match folder.try_lock() {
+                Ok(()) => return Ok(Claim { _folder: Some(folder) }),
+                Err(TryLockError::WouldBlock) if began.elapsed() < PATIENCE => thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Error::Invalid(format!(
+                        "another process trains in {}: wait until it has ended, or choose another --out",
+                        self.path.display()
+                    )));
+                }
+                Err(TryLockError::Error(_)) => return Ok(Claim { _folder: None }),
+            }
         }
     }
 
