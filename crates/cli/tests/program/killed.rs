@@ -8,6 +8,8 @@ use std::time::Duration;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::stopped::signal;
+
 /// Kills per case; `SUBDEQ_KILLS=120 cargo test --release -p subdeq-cli --test program killed` is the stress test.
 fn kills() -> usize {
     std::env::var("SUBDEQ_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
@@ -141,11 +143,18 @@ fn a_continued_run_keeps_its_epochs_and_a_folder_has_one_trainer() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it could be killed");
         sleep(Duration::from_millis(1));
     }
+    // The second one waits some seconds for a folder; the first one must not end meanwhile, however fast the machine is.
+    signal("-STOP", child.id());
     let second = train(&[]).output().unwrap();
     let said = String::from_utf8_lossy(&second.stderr);
     assert_eq!(second.status.code(), Some(1), "{said}");
     assert!(said.contains("another process trains in run"), "{said}");
-    assert!(child.try_wait().unwrap().is_none(), "the first one goes on");
+    let done = completed(&run).len();
+    signal("-CONT", child.id());
+    while completed(&run).len() == done {
+        assert!(child.try_wait().unwrap().is_none(), "the first one goes on");
+        sleep(Duration::from_millis(1));
+    }
     child.kill().unwrap();
     child.wait().unwrap();
     let kept = completed(&run);

@@ -18,7 +18,7 @@ fn said(output: &Output) -> String {
 }
 
 /// Sends a signal by the system's own program.
-fn signal(name: &str, process: u32) {
+pub fn signal(name: &str, process: u32) {
     assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
 }
 
