@@ -70,7 +70,7 @@ pub fn convolution_norm(
     let half = frequencies.filter(|&(r, c)| (r, c) <= ((rows - r) % rows, (columns - c) % columns));
     let mut square: f64 = 0.0;
     for (row, column) in half {
-        let negative = products.negative_at(row as f64 / rows as f64, column as f64 / columns as f64);
+        let negative = products.negative_at([row, column], [rows, columns]);
         if !negative.exceeds(-square) {
             match negative.least_eigenvalue(TOLERANCE) {
                 Some(least) => square = square.max(-least),
@@ -81,7 +81,7 @@ pub fn convolution_norm(
     square.max(0.0).sqrt().next_up()
 }
 
-/// What is lost, relative to the size of a term, by the angle, its sine and cosine.
+/// What is lost, relative to the size of a term, by the angle (of at most two turns), its sine and cosine.
 const PHASE_ERROR: f64 = 1e-14;
 
 /// `K^* K` (or `K K^*`, if that is smaller) of the blocks of a convolution, as products of taps by the offset between them.
@@ -119,16 +119,19 @@ impl Products {
         Self { n, reach, span, sums, terms: taps * others }
     }
 
-    /// The negative block at a frequency (in turns), a Hermitian matrix `R + i S` as the real one `[R -S; S R]`.
-    fn negative_at(&self, row: f64, column: f64) -> Symmetric {
+    /// The negative block at a frequency of a torus, a Hermitian matrix `R + i S` as the real one `[R -S; S R]`.
+    fn negative_at(&self, [row, column]: [usize; 2], [rows, columns]: [usize; 2]) -> Symmetric {
         let Self { n, reach, span, ref sums, terms } = *self;
-        let phases: Vec<(f64, f64)> = (0..span * span)
-            .map(|at| {
-                let turns =
-                    (at / span) as f64 * row + (at % span) as f64 * column - reach as f64 * (row + column);
-                (std::f64::consts::TAU * turns.fract()).sin_cos()
-            })
-            .collect();
+        // Whole turns are left out exactly, so that the size of an offset does not matter.
+        let turns = |at: usize, frequency: usize, length: usize| {
+            let offset = at as isize - reach as isize;
+            (offset * frequency as isize).rem_euclid(length as isize) as f64 / length as f64
+        };
+        let phase = |at: usize| {
+            let both = turns(at / span, row, rows) + turns(at % span, column, columns);
+            (std::f64::consts::TAU * both).sin_cos()
+        };
+        let phases: Vec<(f64, f64)> = (0..span * span).map(phase).collect();
         let entry = |i: usize, j: usize| {
             let of_pair = &sums[(i % n * n + j % n) * span * span..][..span * span];
             let mut total = (0.0, 0.0);

@@ -3,6 +3,7 @@
 
 use subdeq_map::{Form, Map, SignStructure};
 
+use crate::bound::Upper;
 use crate::by_form::stated;
 use crate::certificate::{Attempt, Evidence, Metric, States, Theorem, Verdict};
 use crate::interval::Interval;
@@ -19,7 +20,10 @@ use crate::interval::Interval;
 /// ```
 #[must_use]
 pub fn hyperedge(numbers: &[f64], p: f64) -> f64 {
-    let top = numbers.iter().copied().fold(0.0, f64::max);
+    let top = Upper::largest(numbers.iter().copied()).get();
+    if top.is_infinite() {
+        return top;
+    }
     if top == 0.0 {
         return 0.0;
     }

@@ -151,7 +151,7 @@ impl<D: Backend> Equilibrium<D> {
     }
 
     /// The verdict for all inputs of [`Equilibrium::scope`] about the present weights, computed once.
-    fn certificate(&mut self) -> Result<&Certificate> {
+    pub(crate) fn certificate(&mut self) -> Result<&Certificate> {
         let version = self.weights.version();
         let known = match self.certified.certificate.take() {
             Some((of, certificate)) if of == version => certificate,

@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 use subdeq_engine::GraphNorm;
 use subdeq_engine::cpu::graph::OutputActivation;
 use subdeq_map::{Form, Map, SignStructure};
+use subdeq_theory::bound::Upper;
 use subdeq_theory::bounds::Contraction;
 use subdeq_theory::by_form::{self, WeightFacts};
-use subdeq_theory::certificate::{Attempt, Theorem, Verdict};
+use subdeq_theory::certificate::{Attempt, Metric, States, Theorem, Verdict};
 
 use super::{Csr, GraphModel, GraphOperator, power_means};
 use crate::{Error, Result};
@@ -68,7 +69,13 @@ impl GraphCertificate {
             Theorem::PowerMeans => power_means::factor_again(self, operator)?,
             _ => return Err(Error::invalid("there is no factor in a norm to be checked")),
         };
-        if bound > factor * (1.0 + RECHECKED) {
+        // Said so that a number that is none is refused.
+        if !((0.0..1.0).contains(&factor) && bound < 1.0) {
+            return Err(Error::invalid(format!(
+                "a contraction has a factor below 1, not {factor} (at most {bound})"
+            )));
+        }
+        if !(bound <= factor * (1.0 + RECHECKED)) {
             return Err(Error::invalid(format!("the factor is at most {bound}, not {factor}")));
         }
         Ok(())
@@ -89,6 +96,20 @@ impl GraphCertificate {
         };
         if self.map.normalisation().is_some() || !self.map.activation().slopes_in_unit_interval() {
             return Err(Error::invalid(format!("`{}` may stretch what it is given", self.map)));
+        }
+        let everywhere = matches!(
+            &self.verdict,
+            Verdict::Proven {
+                metric: Metric::WeightedTwoNorm { t },
+                states: States::Reals,
+                starts: Some(States::Reals),
+                ..
+            } if t.is_empty()
+        );
+        if !everywhere {
+            return Err(Error::invalid(
+                "the proof is one in the 2-norm, of a solution that is unique among all states and reached from all",
+            ));
         }
         let kept = (1.0 - teleport).next_up();
         Ok((kept * norm_rounded_upwards(operator)?).next_up())
@@ -117,7 +138,7 @@ fn norm_rounded_upwards(operator: &GraphOperator<f32>) -> Result<f64> {
     let own = operator.own();
     let length = |row: &[usize]| ((row[1] - row[0]) as f64 + f64::from(u8::from(own.is_some()))).max(1.0);
     let largest =
-        |image: &[f64], x: &[f64]| image.iter().zip(x).map(|(y, x)| (y / x).next_up()).fold(0.0, f64::max);
+        |image: &[f64], x: &[f64]| Upper::largest(image.iter().zip(x).map(|(y, x)| (y / x).next_up())).get();
     let image = |x: &[f64]| match own {
         None => above(stored, x),
         Some(own) => {
@@ -256,7 +277,7 @@ fn two_norm(operator: &GraphOperator<f32>) -> f64 {
         GraphOperator::Hyperedges { .. } => product(x),
     };
     let ratio =
-        |above: &[f64], below: &[f64]| above.iter().zip(below).map(|(a, b)| a / b).fold(0.0, f64::max);
+        |above: &[f64], below: &[f64]| Upper::largest(above.iter().zip(below).map(|(a, b)| a / b)).get();
     let positive =
         |x: Vec<f64>| -> Vec<f64> { x.into_iter().map(|x| if x > 0.0 { x } else { 1.0 }).collect() };
     let own = f64::from(u8::from(operator.own().is_some()));
@@ -350,6 +371,21 @@ mod tests {
             let Verdict::Proven { factor, .. } = &mut certificate.verdict else { panic!("{name}") };
             *factor = Some(0.899);
             assert!(certificate.recheck(operator).unwrap_err().to_string().contains("not 0.899"), "{name}");
+            for wrong in [1.0, 14.5, f64::NAN, f64::INFINITY] {
+                let mut forged = certificate.clone();
+                if let Verdict::Proven { factor, .. } = &mut forged.verdict {
+                    *factor = Some(wrong);
+                }
+                assert!(
+                    forged.recheck(&heavier).is_err() && forged.recheck(operator).is_err(),
+                    "{name}: {wrong}"
+                );
+            }
+            let mut forged = GraphModel::equilibrium(name, 0.1).unwrap().certify(operator);
+            if let Verdict::Proven { metric, .. } = &mut forged.verdict {
+                *metric = Metric::Thompson;
+            }
+            assert!(forged.recheck(operator).is_err(), "{name}: in another metric");
         }
         let normalised = GraphModel::paper("appnp-normalized-tanh", 0.1).unwrap();
         assert!(normalised.certify(&star()).recheck(&star()).is_err());

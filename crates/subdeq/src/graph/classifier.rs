@@ -112,8 +112,10 @@ impl GraphClassifier {
     }
 }
 
+/// What is not a number is as small as can be: nothing is proved about it.
 fn smallest(numbers: &[f32]) -> f64 {
-    numbers.iter().fold(f64::INFINITY, |a, &b| a.min(b.into()))
+    let number = |x: f32| if x.is_nan() { f64::NEG_INFINITY } else { x.into() };
+    numbers.iter().fold(f64::INFINITY, |a, &b| a.min(number(b)))
 }
 
 /// Everything that passes of one model over one graph need.

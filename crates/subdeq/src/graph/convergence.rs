@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use subdeq_engine::cpu::graph::{Adjacency, NodeMatrix, Propagation};
 use subdeq_engine::{Cpu, GraphNorm};
+use subdeq_theory::bound::Upper;
 use subdeq_theory::certificate::{Metric, Verdict};
 
 use super::{GraphCertificate, GraphClassifier, GraphProblem};
@@ -118,10 +119,10 @@ impl MetricOf {
             MetricOf::Frobenius => nodes.flat_map(entries).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt(),
             MetricOf::WeightedSup(v) => {
                 let row = |node: usize| entries(node).map(move |(x, y)| (x - y).abs() / v[node]);
-                nodes.flat_map(row).fold(0.0, f64::max)
+                Upper::largest(nodes.flat_map(row)).get()
             }
             MetricOf::Thompson => {
-                nodes.flat_map(entries).map(|(x, y)| (x / y).ln().abs()).fold(0.0, f64::max)
+                Upper::largest(nodes.flat_map(entries).map(|(x, y)| (x / y).ln().abs())).get()
             }
             MetricOf::Hilbert(groups) => {
                 let count = match groups {
@@ -134,10 +135,15 @@ impl MetricOf {
                         let group = if *groups == GraphNorm::Rows { node } else { channel };
                         let ratio = (x / y).ln();
                         let (low, high) = &mut extent[group];
-                        (*low, *high) = (low.min(ratio), high.max(ratio));
+                        // What is no number is infinitely far from everything.
+                        (*low, *high) = if ratio.is_nan() {
+                            (f64::NEG_INFINITY, f64::INFINITY)
+                        } else {
+                            (low.min(ratio), high.max(ratio))
+                        };
                     }
                 }
-                extent.into_iter().map(|(low, high)| high - low).fold(0.0, f64::max)
+                Upper::largest(extent.into_iter().map(|(low, high)| high - low)).get()
             }
         }
     }

@@ -6,7 +6,10 @@
 //! `v_i = sqrt(d_i)`, `d_i` the number of node `i`'s hyperedges and itself: for [`super::normalised_incidence`], whose entries are rounded
 //! downwards, the gain is 1 up to the rounding of this computation.
 
+use std::ops::RangeInclusive;
+
 use subdeq_map::{Form, Map, SignStructure};
+use subdeq_theory::bound::Upper;
 use subdeq_theory::certificate::{Attempt, Evidence, Metric, States, Verdict};
 use subdeq_theory::interval::Interval;
 use subdeq_theory::power_mean;
@@ -102,7 +105,7 @@ impl<'a> Hypergraph<'a> {
             let sum = hyperedges.fold(own, |sum, (e, weight)| sum + times(weight, made[e]));
             (sum / Interval::point(v[i])).hi
         });
-        gains.fold(0.0, f64::max)
+        Upper::largest(gains).get()
     }
 
     /// The same anew: what each hyperedge makes goes to its nodes at once, and every operation is followed by a step upwards.
@@ -118,16 +121,19 @@ impl<'a> Hypergraph<'a> {
                 sums[node] = (sums[node] + (weight * made).next_up()).next_up();
             }
         }
-        sums.iter().zip(v).map(|(sum, v)| (sum / v).next_up()).fold(0.0, f64::max)
+        Upper::largest(sums.iter().zip(v).map(|(sum, v)| (sum / v).next_up())).get()
     }
 }
+
+/// Weights of nodes, square roots of how many hyperedges they are in: far from where products overflow or lose digits.
+const WEIGHTS: RangeInclusive<f64> = 1e-100..=1e100;
 
 /// What the library's powers may be off by, relatively: far more than they are.
 const POWERS: f64 = 1e-12;
 
 /// `n^(1-1/p) ||u||_p` of the third numbers, above it: the norm itself, relative to the largest so that it stays in range.
 fn norm_upwards(given: &[(usize, f64, f64)], p: f64) -> f64 {
-    let top = given.iter().map(|&(_, _, u)| u).fold(0.0, f64::max);
+    let top = Upper::largest(given.iter().map(|&(_, _, u)| u)).get();
     if top == 0.0 {
         return 0.0;
     }
@@ -158,8 +164,8 @@ pub(super) fn factor_again(certificate: &GraphCertificate, operator: &GraphOpera
     let hypergraph = Hypergraph::new(&certificate.map, operator)?;
     ensure(least(certificate.injection) >= 0.0, "power means are of injections from 0 on only")?;
     ensure(
-        v.len() == operator.nodes() && v.iter().all(|v| *v > 0.0 && v.is_finite()),
-        "there is no positive weight for each node",
+        v.len() == operator.nodes() && v.iter().all(|v| WEIGHTS.contains(v)),
+        "there is no positive weight of a reasonable size for each node",
     )?;
     let everywhere = (*states, *starts) == (States::Reals, Some(States::Reals));
     ensure(everywhere, "the solution is unique among all states, and reached from all")?;
@@ -209,6 +215,26 @@ mod tests {
         {
             let Verdict::Unproven { why, .. } = verdict(below) else { panic!("{below:?}") };
             assert!(why.contains("numbers from 0 on"), "{why}");
+        }
+    }
+
+    /// What stretches is no contraction, whatever a certificate says and however large its weights are.
+    #[test]
+    fn what_stretches_is_confirmed_by_nothing() {
+        let incidence = Csr { rows: 1, cols: 1, starts: vec![0, 1], columns: vec![0], values: vec![4.0] };
+        let operator = GraphOperator::Hyperedges { incidence, own: vec![0.0] };
+        let honest = model(2.0).certify(&hypergraph());
+        for (claimed, gain, weight) in
+            [(14.5, 16.1, 1.0), (f64::NAN, 16.1, 1.0), (0.1, 0.1, 1e308), (0.1, 0.1, 1e-308)]
+        {
+            let mut forged = honest.clone();
+            let Verdict::Proven { factor, metric, evidence, .. } = &mut forged.verdict else {
+                panic!("{honest:?}")
+            };
+            *factor = Some(claimed);
+            *metric = Metric::WeightedSup { v: vec![weight] };
+            *evidence = Evidence::ByForm { signs: SignStructure::Nonnegative, weight_norm: Some(gain) };
+            assert!(forged.recheck(&operator).is_err(), "{claimed} {gain} {weight}");
         }
     }
 

@@ -10,6 +10,7 @@ use subdeq_theory::norm::{convolution_norm, matrix_norm};
 use subdeq_theory::round::gamma;
 
 use super::block::{BlockShape, block_prefix};
+use super::radius::present;
 use super::{Classifier, NetworkCertificate};
 use crate::Result;
 use crate::parallel::in_parallel;
@@ -142,10 +143,8 @@ impl<D: Backend> Classifier<D> {
         for (block, certificate) in certificate.layers().iter().enumerate() {
             let Some(factor) = self.reflection(block) else { return Ok(None) };
             let Some(layer) = self.equilibrium_of(block) else { return Ok(None) };
-            if certificate.scope != layer.scope() || certificate.map != layer.equation()? {
-                return Ok(None);
-            }
-            let Some(layer) = reflected_gain(certificate, factor) else { return Ok(None) };
+            let Some(own) = present(layer, certificate)? else { return Ok(None) };
+            let Some(layer) = reflected_gain(&own, factor) else { return Ok(None) };
             let (shape, prefix) = (self.blocks[block].shape, block_prefix(block));
             let weights = array(format!("{prefix}injection0.weight"))?;
             let bias = array(format!("{prefix}injection0.bias"))?;

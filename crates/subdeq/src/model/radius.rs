@@ -218,16 +218,25 @@ impl<D: Backend> Classifier<D> {
     }
 }
 
+/// What is proved about a layer's present weights, if the certificate is one about that layer: the equations of two sets of weights may
+/// be the same, so what a certificate says is looked up where the weights are.
+pub(super) fn present<D: Backend>(
+    layer: &mut Equilibrium<D>,
+    certificate: &Certificate,
+) -> Result<Option<Certificate>> {
+    let same = certificate.scope == layer.scope() && certificate.map == layer.equation()?;
+    let proven = same && certificate.verdict.is_proven();
+    Ok(if proven { Some(layer.certificate()?.clone()) } else { None })
+}
+
 /// How far the solutions of a layer follow their injections, if the certificate is about that layer and says so.
 pub(super) fn reach<D: Backend>(
     layer: &mut Equilibrium<D>,
     certificate: &Certificate,
 ) -> Result<Option<Reach>> {
-    let (map, scope) = (layer.equation()?, layer.scope());
-    let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else { return Ok(None) };
-    if certificate.scope != scope || certificate.map != map {
-        return Ok(None);
-    }
+    let Some(own) = present(layer, certificate)? else { return Ok(None) };
+    let map = own.map;
+    let Verdict::Proven { factor, metric, evidence, .. } = &own.verdict else { return Ok(None) };
     let outer = map.injection() == Injection::Outer;
     Ok(match (evidence, metric) {
         // T3: m ||dz|| <= ||dy||; outside the activation, z - y is the solution for W y.

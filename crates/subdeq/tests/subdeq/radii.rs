@@ -128,6 +128,28 @@ fn no_attack_within_a_certified_radius_succeeds_and_attacks_far_outside_do() {
     }
 }
 
+/// The equations of shifted monotone weights are all the same: what was proved about other weights is not believed.
+#[test]
+fn radii_are_those_of_the_present_weights() {
+    let (x, _) = images();
+    let mut model = trained("monotone", Layout::Dense, false);
+    let mut with_weights = |size: f64| {
+        let change = |name: &str, weights: &mut [f64], _: &[f64]| {
+            if name == "core.weight" {
+                weights.fill(0.0);
+                weights.iter_mut().step_by(7).for_each(|diagonal| *diagonal = size);
+            }
+        };
+        model.update_with(change).unwrap();
+        let certificate = model.equilibrium().unwrap().prove().unwrap();
+        (certificate.clone(), model.certified_radii(&x, &certificate).unwrap())
+    };
+    // Gains of 1/6 and 10.
+    let (large, _) = with_weights(-5.0);
+    let (_, expected) = with_weights(0.9);
+    assert_eq!(model.certified_radii(&x, &large).unwrap(), expected);
+}
+
 /// The network without a norm on its injection that computes the same: the running statistics folded into `U` and `b`.
 fn folded(model: &mut Model) -> Model {
     let spec = ClassifierSpec { injection_norm: false, ..model.spec().clone() };

@@ -33,6 +33,10 @@ pub fn train_all(
     let work = || {
         while let Some((k, (folder, config))) = take(&next, runs).filter(|_| !stop.asked()) {
             let made = one(args, data, folder, config);
+            if let Err(why @ (Failure::Usage(_) | Failure::Other(_))) = &made {
+                // Others may go on for hours.
+                eprintln!("{}: {why}", folder.display());
+            }
             ended.lock().unwrap_or_else(PoisonError::into_inner)[k] = Some(made);
         }
     };
@@ -42,10 +46,14 @@ pub fn train_all(
         }
     });
     stop.finish();
-    if stop.asked() {
-        return Err(stop.failure("stopped; the same command with --resume goes on with all of them".into()));
+    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten();
+    if !stop.asked() {
+        return ended.collect();
     }
-    ended.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
+    // One that failed by itself would fail again.
+    let failed = ended.filter_map(Result::err).find(|why| !matches!(why, Failure::Stopped { .. }));
+    let stopped = || stop.failure("stopped; the same command with --resume goes on with all of them".into());
+    Err(failed.unwrap_or_else(stopped))
 }
 
 /// The next one that nobody has taken.
