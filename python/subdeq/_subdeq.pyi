@@ -76,6 +76,7 @@ def certify(
 def architecture(
     name: str, images: bool, given: bool, activation: Optional[str] = None, shift: Optional[float] = None,
     power: Optional[float] = None, norm: Optional[str] = None, margin: Optional[float] = None,
+    kernel: Optional[int] = None,
 ) -> str: ...
 def layer(json: str) -> tuple[list[tuple[str, list[int]]], str, int, bool]: ...
 def graph_map(

@@ -116,7 +116,8 @@ def solve(
 ) -> Solution:
     """Solves ``z = F(z; y)`` for each row (or image) of ``y``.
 
-    ``W`` is n x n and ``y`` batch x n, or ``W`` is c x c x 3 x 3 and ``y`` batch x c x height x width. ``stop`` says what must
+    ``W`` is n x n and ``y`` batch x n, or ``W`` is c x c x 3 x 3 (for monotone maps also 1 x 1 or 5 x 5) and ``y`` batch x c x
+    height x width. ``stop`` says what must
     fall below ``tol``: the ``'relative'`` or ``'absolute'`` residual, or the proven (``'certified'``) distance to the solution.
 
     >>> W = np.array([[0.5, -2.0], [1.0, 0.3]])
@@ -128,12 +129,12 @@ def solve(
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64, not {np.dtype(dtype)}")
     images = weights.ndim == 4
-    if weights.ndim not in (2, 4) or weights.shape[0] != weights.shape[1]:
+    if weights.ndim not in (2, 4) or weights.shape[0] != weights.shape[1] or (images and weights.shape[2] != weights.shape[3]):
         raise ValueError(f"weights of shape {weights.shape}: they are n x n, or c x c x 3 x 3 for images")
     units = weights.shape[0]
     spec = layer_spec(
         units, map, images=images, given=True, solver=solver, stop=stop, tol=tol, max_iter=max_iter, start=start,
-        activation=activation, shift=shift, power=power, norm=norm,
+        activation=activation, shift=shift, power=power, norm=norm, kernel=weights.shape[2] if images else None,
     )
     wanted = 4 if images else 2
     if y.ndim != wanted or y.shape[1] != units * spec.injections:

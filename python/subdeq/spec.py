@@ -44,6 +44,7 @@ def layer_spec(
     power: Optional[float] = None,
     norm: Optional[str] = None,
     margin: Optional[float] = None,
+    kernel: Optional[int] = None,
     padding: Optional[str] = None,
     solver: Optional[str | Solver] = None,
     stop: str = "relative",
@@ -62,7 +63,7 @@ def layer_spec(
     if steps is not None and gradient == "implicit":
         raise ValueError("steps is for gradient='phantom' and gradient='unrolled'; an implicit gradient has none")
     architecture = json.loads(
-        _subdeq.architecture(map, images, given, activation, shift, power, norm, margin)
+        _subdeq.architecture(map, images, given, activation, shift, power, norm, margin, kernel)
     )
     monotone = architecture["parametrisation"]["name"].startswith("monotone")
     usual = solver if solver is not None else ("peaceman-rachford" if monotone else "anderson")

@@ -221,6 +221,8 @@ def test_refusals_are_sentences():
         (lambda: Equilibrium(0), ValueError, "0 units"),
         (lambda: EquilibriumConv2d(2)(torch.rand(2, 3, 4, 4)), ValueError, "batch x 2 x height x width"),
         (lambda: EquilibriumConv2d(2).certify(), ValueError, "size"),
+        (lambda: EquilibriumConv2d(2, kernel_size=5), ValueError, "3x3"),
+        (lambda: EquilibriumConv2d(2, map="monotone", kernel_size=2), ValueError, "1x1, 3x3 or 5x5"),
         (lambda: EquilibriumConv2d(2, map="monotone-product", padding="zero"), ValueError, "circular"),
         (lambda: GraphPropagation(EDGES, 3), ValueError, "3 nodes"),
         (lambda: GraphPropagation(EDGES, 5)(torch.rand(4, 2)), ValueError, "5 nodes"),

@@ -44,16 +44,21 @@ impl Operator {
         }
     }
 
-    /// Numbers in one square weight array: `n x n` (row = output), or `c x c x 3 x 3` (out, in, row, column).
+    /// Numbers in one square weight array: `n x n` (row = output), or `c x c x 3 x 3` (out, in, row, column; or of another side).
     pub fn weight_len(&self) -> usize {
         self.units() * self.units() * self.taps()
     }
 
     /// Weights from one unit to another: the taps of a kernel, or 1.
     pub fn taps(&self) -> usize {
+        self.side() * self.side()
+    }
+
+    /// Height and width of the kernel; 1 for a matrix.
+    pub fn side(&self) -> usize {
         match *self {
             Self::Dense { .. } => 1,
-            Self::Conv { kernel, .. } => kernel * kernel,
+            Self::Conv { kernel, .. } => kernel,
         }
     }
 }

@@ -33,14 +33,13 @@ pub struct Dense {
 }
 
 /// A convolution (cross-correlation, as in PyTorch) from `channels` planes to as many of the same size.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Conv {
     channels: usize,
     height: usize,
     width: usize,
     padding: Padding,
-    /// `channels x channels x 3 x 3` (or `5 x 5`): output, input, row, column.
+    /// `channels x channels x 3 x 3` (or another of [`Conv::SIDES`]): output, input, row, column.
     kernel: Vec<f64>,
 }
 
@@ -81,8 +80,18 @@ pub enum Operator {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 enum Unchecked {
     Dense(Dense),
-    Conv(Conv),
+    Conv(UncheckedConv),
     Graph(Graph),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UncheckedConv {
+    channels: usize,
+    height: usize,
+    width: usize,
+    padding: Padding,
+    kernel: Vec<f64>,
 }
 
 impl TryFrom<Unchecked> for Operator {
@@ -91,7 +100,7 @@ impl TryFrom<Unchecked> for Operator {
     fn try_from(read: Unchecked) -> Result<Operator, OperatorError> {
         match read {
             Unchecked::Dense(Dense { n, entries }) => Operator::dense(n, entries),
-            Unchecked::Conv(Conv { channels, height, width, padding, kernel }) => {
+            Unchecked::Conv(UncheckedConv { channels, height, width, padding, kernel }) => {
                 Operator::conv(channels, height, width, padding, kernel)
             }
             Unchecked::Graph(Graph { nodes, columns, offsets, neighbours, weights }) => {
@@ -177,7 +186,7 @@ impl Operator {
     }
 
     /// A 3x3 convolution with `kernel[output][input][row][column]` on images of `height x width`; with circular padding the
-    /// kernels may be 5x5 instead, which their number tells.
+    /// kernels may have another side of [`Conv::SIDES`] instead, which their number tells.
     ///
     /// # Errors
     /// A wrong number of entries, an empty image, a torus narrower than the kernel, or a weight that is not finite.
@@ -194,9 +203,11 @@ impl Operator {
         count(&[channels, height, width])
             .ok_or_else(|| OperatorError::Overflow(format!("an image of {channels} x {height} x {width}")))?;
         let pairs = channels.saturating_mul(channels);
-        let wide = padding == Padding::Circular
-            && kernel.len() == pairs.saturating_mul(Conv::LARGEST_SIDE * Conv::LARGEST_SIDE);
-        let side = if wide { Conv::LARGEST_SIDE } else { 3 };
+        let told = |side: &usize| kernel.len() == pairs.saturating_mul(side * side);
+        let side = match padding {
+            Padding::Circular => Conv::SIDES.into_iter().find(told).unwrap_or(3),
+            Padding::Zero => 3,
+        };
         if padding == Padding::Circular && (height < side || width < side) {
             return Err(OperatorError::SmallTorus { side, height, width });
         }
@@ -404,8 +415,8 @@ fn check_finite(weights: &[f64]) -> Result<(), OperatorError> {
 }
 
 impl Conv {
-    /// Height and width of the largest kernel: what two factors of 3x3 make.
-    pub const LARGEST_SIDE: usize = 5;
+    /// Heights and widths of kernels: 1, 3 and 5, and what two factors of those make.
+    pub const SIDES: [usize; 4] = [1, 3, 5, 9];
 
     /// Number of channels.
     #[must_use]
@@ -443,10 +454,10 @@ impl Conv {
         self.height * self.width
     }
 
-    /// Height and width of the kernel: 3 or 5.
+    /// Height and width of the kernel, one of [`Conv::SIDES`].
     #[must_use]
     pub fn side(&self) -> usize {
-        if self.tap_count() == 9 { 3 } else { Conv::LARGEST_SIDE }
+        self.tap_count().isqrt()
     }
 
     /// Taps of the kernel from one channel to another.
@@ -565,6 +576,12 @@ mod tests {
                 .contains("5 x 5")
         );
         assert!(Operator::conv(1, 5, 5, Padding::Zero, vec![0.0; 25]).is_err());
+        assert!(Operator::conv(1, 5, 5, Padding::Zero, vec![0.0; 1]).is_err());
+        assert!(Operator::conv(1, 9, 9, Padding::Circular, vec![0.0; 49]).is_err());
+        for side in Conv::SIDES {
+            let operator = Operator::conv(2, 9, 10, Padding::Circular, vec![0.0; 4 * side * side]).unwrap();
+            assert!(matches!(operator, Operator::Conv(conv) if conv.side() == side));
+        }
         assert!(Operator::conv(1, usize::MAX / 2, 5, Padding::Zero, vec![0.0; 9]).is_err());
     }
 }

@@ -4,10 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BadMap, Form, Map, Padding, WeightClass};
 
-/// Height and width of the kernels of `A` and `B` in [`Parametrisation::MonotoneProduct`] and [`Parametrisation::MonotoneTied`], for
-/// images.
-const FACTOR_SIDE: usize = 3;
-
 /// How the weights of a map come from free parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
@@ -27,7 +23,8 @@ pub enum Parametrisation {
         /// `m > 0`.
         margin: f64,
     },
-    /// `W = (1 - margin) I - A'A + B - B'`; for images `A` and `B` are 3x3 kernels, and `W` is a circular 5x5 one.
+    /// `W = (1 - margin) I - A'A + B - B'`; for images `A` and `B` are kernels (3x3, say), and `W` is a circular one of
+    /// nearly twice their side (5x5).
     MonotoneProduct {
         /// `m > 0`.
         margin: f64,
@@ -72,16 +69,23 @@ impl Parametrisation {
         matches!(self, Self::MonotoneProduct { .. } | Self::MonotoneTied { .. })
     }
 
-    /// Height and width of the kernels of the free parameters: 1 for matrices.
+    /// Height and width of the kernels of the weights that it makes of free parameters with kernels of that side; 1 for matrices.
+    ///
+    /// ```
+    /// use subdeq_map::Parametrisation;
+    /// let tied = Parametrisation::MonotoneTied { margin: 1.0 };
+    /// assert_eq!((tied.weight_side(3), tied.free_side(5)), (5, 3));
+    /// assert_eq!(Parametrisation::Free.weight_side(3), 3);
+    /// ```
     #[must_use]
-    pub fn factor_side(&self, convolution: bool) -> usize {
-        if convolution { FACTOR_SIDE } else { 1 }
+    pub fn weight_side(&self, free: usize) -> usize {
+        if self.multiplies() { 2 * free - 1 } else { free }
     }
 
-    /// Height and width of the kernel of the weights that it makes, for images.
+    /// Height and width of the kernels of the free parameters that it makes weights with kernels of that side of.
     #[must_use]
-    pub fn kernel(&self) -> usize {
-        if self.multiplies() { 2 * FACTOR_SIDE - 1 } else { FACTOR_SIDE }
+    pub fn free_side(&self, weights: usize) -> usize {
+        if self.multiplies() { weights.div_ceil(2) } else { weights }
     }
 
     /// The weights that it makes.

@@ -15,7 +15,7 @@ use crate::layer::scope;
 /// Side of the images that a convolution is certified for unless their size is given.
 const SIDE: usize = 8;
 
-/// Weights as an operator: n x n, or c x c x 3 x 3 (5 x 5 for tori) on images of a size.
+/// Weights as an operator: n x n, or c x c x 3 x 3 (or another side, for tori) on images of a size.
 pub fn operator(
     map: &Map,
     weights: &PyReadonlyArrayDyn<'_, f64>,

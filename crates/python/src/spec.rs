@@ -93,7 +93,7 @@ fn layout(images: bool) -> Layout {
 /// The map of a name with its constants replaced where others are given, as JSON. With `given`, its one parameter is the
 /// weights themselves.
 #[pyfunction]
-#[pyo3(signature = (name, images, given, activation=None, shift=None, power=None, norm=None, margin=None))]
+#[pyo3(signature = (name, images, given, activation=None, shift=None, power=None, norm=None, margin=None, kernel=None))]
 #[allow(clippy::too_many_arguments)] // one per keyword of the Python function
 pub fn architecture(
     name: &str,
@@ -104,6 +104,7 @@ pub fn architecture(
     power: Option<f64>,
     norm: Option<&str>,
     margin: Option<f64>,
+    kernel: Option<usize>,
 ) -> PyResult<String> {
     let layout = layout(images);
     let overrides = overrides(activation, shift, power, norm, None)?;
@@ -119,6 +120,9 @@ pub fn architecture(
         let none = || refuse(format!("`{name}` has no margin: only the monotone maps have one"));
         let parametrisation = parametrisation.ok_or_else(none)?;
         architecture = architecture.parametrised(parametrisation).map_err(raise)?;
+    }
+    if let Some(side) = kernel {
+        architecture = architecture.with_kernel(side).map_err(raise)?;
     }
     serde_json::to_string(&architecture).map_err(refuse)
 }
@@ -164,7 +168,7 @@ pub fn layer(json: &str) -> PyResult<About> {
         let taps = len / (spec.units * spec.units);
         let side = (taps as f64).sqrt().round() as usize;
         let mut shape = vec![spec.units, spec.units];
-        if spec.images && taps > 1 {
+        if spec.images && name != "gain" {
             shape.extend([side, side]);
         }
         shape

@@ -111,7 +111,7 @@ impl EquilibriumBuilder {
         let architecture = self.architecture?;
         let monotone = architecture.is_monotone();
         let mut operator = self.operator;
-        let side = architecture.parametrisation().kernel();
+        let side = architecture.weight_side();
         if let Operator::Conv { padding, kernel, .. } = &mut operator {
             *padding = self.padding.unwrap_or(if monotone { Padding::Circular } else { Padding::Zero });
             *kernel = side;

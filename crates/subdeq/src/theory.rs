@@ -12,12 +12,12 @@ pub(crate) fn layout(operator: &engine::Operator) -> Layout {
     }
 }
 
-/// One weight array as an operator; `units x units` arrays of a convolution become their centre taps.
+/// One weight array as an operator; `units x units` arrays of a convolution with 3x3 kernels become their centre taps.
 pub(crate) fn operator(on: &engine::Operator, weights: &[f64]) -> Result<Operator> {
     let built = match *on {
         engine::Operator::Dense { n } => Operator::dense(n, weights.to_vec()),
-        engine::Operator::Conv { channels, height, width, padding, .. } => {
-            let kernel = if weights.len() == channels * channels {
+        engine::Operator::Conv { channels, height, width, padding, kernel } => {
+            let kernel = if kernel == 3 && weights.len() == channels * channels {
                 let mut kernel = vec![0.0; 9 * weights.len()];
                 weights.iter().enumerate().for_each(|(i, w)| kernel[9 * i + 4] = *w);
                 kernel

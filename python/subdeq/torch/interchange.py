@@ -42,6 +42,8 @@ class RunModule(nn.Module):
         rule, tolerance = next(iter(core["stopping"]["rule"].items()))
         options = {"stop": rule, "tol": tolerance, "max_iter": core["stopping"]["max_iterations"], **keywords}
         kind = EquilibriumConv2d if images else Equilibrium
+        if images:
+            options["kernel_size"] = architecture.get("kernel", 3)
         self.core = kind(hidden, map=architecture["name"], **options)
         inputs = channels * model["height"] * model["width"]
         make = lambda: nn.Conv2d(channels, hidden, 3, padding=1) if images else nn.Linear(inputs, hidden)
@@ -136,7 +138,9 @@ def load_mondeq(
     if A.dim() == 4:
         # Its images are tori for the injection too, and its factors are normalised.
         injection: nn.Module = nn.Conv2d(U.shape[1], U.shape[0], U.shape[2], padding=U.shape[2] // 2, padding_mode="circular")
-        layer: Equilibrium | EquilibriumConv2d = EquilibriumConv2d(A.shape[0], map=name, margin=m, **keywords)
+        layer: Equilibrium | EquilibriumConv2d = EquilibriumConv2d(
+            A.shape[0], map=name, margin=m, kernel_size=A.shape[2], **keywords
+        )
         A = state["g"].clamp_min(0).sqrt() * A / A.norm()
         B = state["h"] * B / B.norm()
     else:

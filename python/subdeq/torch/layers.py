@@ -168,7 +168,7 @@ class Equilibrium(_EquilibriumLayer):
 
 
 class EquilibriumConv2d(_EquilibriumLayer):
-    """An equilibrium layer on images, with 3x3 kernels: returns the ``z`` with ``z = F(z; y)``.
+    """An equilibrium layer on images: returns the ``z`` with ``z = F(z; y)``.
 
     >>> _ = torch.manual_seed(0)
     >>> layer = EquilibriumConv2d(4, map="split-sign")
@@ -180,7 +180,8 @@ class EquilibriumConv2d(_EquilibriumLayer):
 
     Injections and states are batch x channels x height x width. The engine works on ``torch.channels_last``: injections that
     lie so are not copied, and states come out so, as those of PyTorch's own convolutions do. ``padding`` is ``'zero'`` or
-    ``'circular'`` (the default of the monotone maps). Everything else is as for `Equilibrium`.
+    ``'circular'`` (the default of the monotone maps). Kernels are 3x3; those of the monotone maps, ``A`` and ``B`` of the products,
+    may also be 1x1 or 5x5 (``kernel_size``). Everything else is as for `Equilibrium`.
     """
 
     def __init__(
@@ -188,6 +189,7 @@ class EquilibriumConv2d(_EquilibriumLayer):
         channels: int,
         map: str = "split-sign",
         *,
+        kernel_size: int = 3,
         padding: Optional[str] = None,
         activation: Optional[str] = None,
         shift: Optional[float] = None,
@@ -209,7 +211,7 @@ class EquilibriumConv2d(_EquilibriumLayer):
         dtype: Optional[torch.dtype] = None,
     ):
         spec = layer_spec(
-            channels, map, images=True, padding=padding, activation=activation, shift=shift, power=power, norm=norm,
+            channels, map, images=True, kernel=kernel_size, padding=padding, activation=activation, shift=shift, power=power, norm=norm,
             margin=margin, solver=solver, stop=stop, tol=tol, max_iter=max_iter, start=start, gradient=gradient,
             backward_solver=backward_solver, backward_tol=backward_tol, backward_max_iter=backward_max_iter, steps=steps,
         )

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use subdeq::Backend;
 use subdeq::model::NetworkCertificate;
-use subdeq::subdeq_map::{Layout, Map, Operator, OperatorError};
+use subdeq::subdeq_map::{Conv, Layout, Map, Operator, OperatorError};
 use subdeq::subdeq_theory::bounds::Contraction;
 use subdeq::subdeq_theory::by_form::weak_degree;
 use subdeq::subdeq_theory::certificate::{Certificate, Scope, Verdict};
@@ -258,7 +258,9 @@ fn refuse(source: &str, why: &CertifyError) -> Failure {
 fn layout(source: &str, map: &str, shape: &[usize]) -> Result<Layout, Failure> {
     match *shape {
         [n, m] if n == m && n > 0 => Ok(if Map::is_of_graph(map) { Layout::Graph } else { Layout::Dense }),
-        [c, d, 3, 3] if c == d && c > 0 && !Map::is_of_graph(map) => Ok(Layout::Conv),
+        [c, d, s, t] if c == d && c > 0 && s == t && Conv::SIDES.contains(&s) && !Map::is_of_graph(map) => {
+            Ok(Layout::Conv)
+        }
         _ => Err(Failure::other(format!(
             "{source} has the shape {shape:?}, but `{map}` takes weights of shape n x n{}",
             if Map::is_of_graph(map) { "" } else { " or c x c x 3 x 3" }

@@ -31,7 +31,8 @@ const NOT_CONVERGED: u8 = 12;
 /// Exit status: 0 every sample converged, 12 at least one did not, 2 bad usage, 1 any other error.
 #[derive(clap::Args)]
 pub struct Args {
-    /// W (A for monotone-tied) as .npy or .safetensors, f32 or f64: n x n (dense) or c x c x 3 x 3 (convolution).
+    /// W (A for monotone-tied) as .npy or .safetensors, f32 or f64: n x n (dense) or c x c x 3 x 3 (convolution;
+    /// 1 x 1 and 5 x 5 too for monotone maps).
     #[arg(long)]
     weights: PathBuf,
     /// Which tensor of a .safetensors file.
@@ -111,7 +112,7 @@ fn read(args: &Args) -> Result<Problem, Failure> {
     let (file, y_file) = (args.weights.display(), args.injection.display());
     let layout = match *weights.shape {
         [n, m] if n == m && n > 0 => Layout::Dense,
-        [c, d, 3, 3] if c == d && c > 0 => Layout::Conv,
+        [c, d, s, t] if c == d && c > 0 && s == t => Layout::Conv,
         ref shape => {
             return Err(Failure::other(format!(
                 "{file} has the shape {shape:?}; weights are n x n (dense) or c x c x 3 x 3 (convolution)"
@@ -119,7 +120,13 @@ fn read(args: &Args) -> Result<Problem, Failure> {
         }
     };
     let map = args.options.map(&args.map, None, layout)?;
-    let architecture = ParametrisedMap::of_given_weights(&args.map, map, layout).map_err(Failure::usage)?;
+    let mut architecture =
+        ParametrisedMap::of_given_weights(&args.map, map, layout).map_err(Failure::usage)?;
+    if let [.., _, _, side, _] = *weights.shape {
+        architecture = architecture
+            .with_kernel(side)
+            .map_err(|why| Failure::other(format!("{file} has the shape {:?}: {why}", weights.shape)))?;
+    }
     let (shape, units) = (weights.shape.clone(), weights.shape[0]);
     let weights = take(&args.map, &map, &file.to_string(), weights)?;
     let twice = map.form().injection_count();

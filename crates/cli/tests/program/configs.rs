@@ -54,6 +54,7 @@ fn the_page_has_every_key_and_no_other() {
         "--model monotone",
         "--model monotone-tied --injection-norm --dropout-head 0.1",
         "--model monotone-tied --arch conv --blocks 4,6",
+        "--model monotone-tied --arch conv --channels 4 --kernel 5",
         "--lipschitz 4",
         "--data own.npz --arch dense --split standard --validation 100",
         "--model subdeq-tanh --arch conv --pool 4 --channels 4",

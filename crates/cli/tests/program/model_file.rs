@@ -14,13 +14,18 @@ fn told(output: &Output) -> String {
 #[test]
 fn a_model_file_is_certified_without_being_told_what_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    for (arch, model, side) in [("dense", "split-sign", None), ("conv", "monotone", Some("8"))] {
-        let out = format!("{arch}-run");
+    for (arch, model, tensor, kernel, side) in [
+        ("dense", "split-sign", "core.weight", None, None),
+        ("conv", "monotone", "equation.W", None, Some("8")),
+        ("conv", "monotone-tied", "core.a", Some("5"), Some("8")),
+    ] {
+        let out = format!("{model}-run");
         let train =
             ["train", "--epochs", "1", "--quiet", "--arch", arch, "--model", model, "--channels", "6"];
-        let trained = subdeq(folder.path(), &[&train[..], &["--out", &out]].concat());
+        let kernel: Vec<&str> = kernel.into_iter().flat_map(|side| ["--kernel", side]).collect();
+        let trained = subdeq(folder.path(), &[&train[..], &kernel, &["--out", &out]].concat());
         assert!(trained.status.success(), "{}", told(&trained));
-        let file = format!("{arch}.safetensors");
+        let file = format!("{model}.safetensors");
         std::fs::rename(folder.path().join(&out).join("model.safetensors"), folder.path().join(&file))
             .unwrap();
         std::fs::remove_dir_all(folder.path().join(&out)).unwrap();
@@ -29,7 +34,6 @@ fn a_model_file_is_certified_without_being_told_what_it_is() {
             assert_eq!(certified.status.code(), Some(0), "{}", told(&certified));
         }
         // The weights of its equation, as if they were anybody's.
-        let tensor = if model == "monotone" { "equation.W" } else { "core.weight" };
         let by_hand = ["certify", "--weights", &file, "--tensor", tensor, "--map", model];
         let side: Vec<&str> = side.into_iter().flat_map(|side| ["--side", side]).collect();
         let certified = subdeq(folder.path(), &[&by_hand[..], &side].concat());

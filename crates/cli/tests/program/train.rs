@@ -128,6 +128,11 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
     assert!(
         said(&["train", "--warm-start", "--model", "explicit-tanh"], 1).contains("leave --warm-start out")
     );
+    assert!(said(&["train", "--kernel", "5"], 2).contains("leave --kernel out"));
+    let kernel = |model, side| said(&["train", "--arch", "conv", "--model", model, "--kernel", side], 2);
+    assert!(kernel("subdeq-tanh", "5").contains("only monotone maps"));
+    assert!(kernel("monotone", "4").contains("1x1, 3x3 or 5x5"));
+    assert!(kernel("explicit-tanh", "5").contains("no equilibrium"));
     assert!(said(&["train", "--augment", "flips"], 2).contains("write flip, cropN"));
     assert!(said(&["train", "--augment", "crop8"], 2).contains("moved by up to 8 pixels"));
     assert!(said(&["train", "--dropout-input", "1"], 2).contains("from 0 to below 1"));

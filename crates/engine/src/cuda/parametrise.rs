@@ -36,7 +36,7 @@ impl CudaWeights {
 
     /// Height and width of the kernels of `A` and `B` of a product.
     fn factor_side(&self) -> usize {
-        self.parametrisation.factor_side(matches!(self.map.operator(), Operator::Conv { .. }))
+        self.parametrisation.free_side(self.map.operator().side())
     }
 }
 
@@ -45,6 +45,7 @@ fn product_kernels(side: usize) -> Result<[&'static str; 2]> {
     match side {
         1 => Ok(["make_product_1", "pull_product_1"]),
         3 => Ok(["make_product_3", "pull_product_3"]),
+        5 => Ok(["make_product_5", "pull_product_5"]),
         other => Err(not_yet(&format!("factors with kernels of side {other}"))),
     }
 }

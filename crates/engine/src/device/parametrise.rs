@@ -48,7 +48,7 @@ pub fn free_parameters(parametrisation: Parametrisation, map: &ShapedMap) -> Vec
     match parametrisation {
         Parametrisation::SplitGains => vec![("gain", units * units), ("weight", square)],
         Parametrisation::MonotoneProduct { .. } | Parametrisation::MonotoneTied { .. } => {
-            let side = parametrisation.factor_side(matches!(map.operator(), crate::Operator::Conv { .. }));
+            let side = parametrisation.free_side(map.operator().side());
             let len = units * units * side * side;
             let tied = matches!(parametrisation, Parametrisation::MonotoneTied { .. });
             vec![("a", len), ("b", if tied { 1 } else { len })]

@@ -612,7 +612,9 @@ fn parametrisations() {
     let Some(gpu) = gpu("parametrisations") else { return };
     let mut failures = Failures::default();
     let margin = 0.1;
-    let five = Operator::Conv { channels: 3, height: 6, width: 7, padding: Padding::Circular, kernel: 5 };
+    let of_side =
+        |kernel| Operator::Conv { channels: 3, height: 9, width: 10, padding: Padding::Circular, kernel };
+    let (one, five, nine) = (of_side(1), of_side(5), of_side(9));
     let single = [Parametrisation::Free, Parametrisation::Absolute, Parametrisation::RowSigned];
     let mut cases: Vec<(ShapedMap, Parametrisation)> = Vec::new();
     for operator in [DENSE, CONV, CIRCULAR] {
@@ -632,15 +634,14 @@ fn parametrisations() {
     }
     // Of random weights, whose largest eigenvalue is beyond the margin, and where it is not.
     let wide = Operator::Conv { channels: 48, height: 3, width: 4, padding: Padding::Circular, kernel: 3 };
-    for operator in [DENSE, CONV, CIRCULAR, five, wide, Operator::Dense { n: 150 }] {
+    for operator in [DENSE, CONV, CIRCULAR, one, five, wide, Operator::Dense { n: 150 }] {
         cases.push((plain(operator), Parametrisation::MonotoneShifted { margin }));
         cases.push((plain(operator), Parametrisation::MonotoneShifted { margin: -1000.0 }));
     }
-    cases.push((plain(DENSE), Parametrisation::MonotoneProduct { margin }));
-    cases.push((plain(five), Parametrisation::MonotoneProduct { margin }));
-    for margin in [1.0, margin] {
-        cases.push((plain(DENSE), Parametrisation::MonotoneTied { margin }));
-        cases.push((plain(five), Parametrisation::MonotoneTied { margin }));
+    for operator in [DENSE, one, five, nine] {
+        cases.push((plain(operator), Parametrisation::MonotoneProduct { margin }));
+        cases.push((plain(operator), Parametrisation::MonotoneTied { margin }));
+        cases.push((plain(operator), Parametrisation::MonotoneTied { margin: 1.0 }));
     }
     for (map, parametrisation) in cases {
         let what = || format!("{parametrisation:?} of {:?}, {:?}", map.equation().form(), map.operator());
@@ -893,7 +894,7 @@ fn monotone_maps_by_the_splittings() {
 /// Peaceman-Rachford on images of every size that has kernels of its own, with as many channels as make each kind of product.
 #[test]
 fn circular_convolutions_of_8_by_8_by_peaceman_rachford() {
-    circular_by_peaceman_rachford(&[(4, 8, 8, 3), (48, 8, 8, 3), (66, 8, 8, 3)]);
+    circular_by_peaceman_rachford(&[(4, 8, 8, 3), (4, 8, 8, 9), (48, 8, 8, 3), (66, 8, 8, 3)]);
 }
 
 #[test]
@@ -1095,8 +1096,10 @@ fn gradients_of_larger_kernels() {
     let Some(gpu) = gpu("gradients of larger kernels") else { return };
     let mut failures = Failures::default();
     let exact = exact();
-    for (channels, height, width) in [(6, 12, 10), (5, 4, 3), (50, 5, 9), (20, 9, 9)] {
-        let operator = Operator::Conv { channels, height, width, padding: Padding::Circular, kernel: 5 };
+    for (channels, height, width, kernel) in
+        [(6, 12, 10, 5), (5, 4, 3, 5), (50, 5, 9, 5), (20, 9, 9, 5), (6, 8, 8, 9), (5, 12, 10, 9)]
+    {
+        let operator = Operator::Conv { channels, height, width, padding: Padding::Circular, kernel };
         let problem = contracting(plain(operator), 3, 31);
         let z = numbers(5, 3 * operator.state_len());
         let v = numbers(6, z.len());

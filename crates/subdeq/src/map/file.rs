@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use subdeq_map::{Activation, Form, Groups, Injection, Map, Normalisation, PNorm, Parts};
 
-use super::ParametrisedMap;
+use super::{ParametrisedMap, USUAL_KERNEL};
 use crate::Parametrisation;
 use crate::{Error, Result};
 
@@ -22,11 +22,22 @@ pub(super) struct ParametrisedMapFile {
     norm: Option<PNorm>,
     tie: f64,
     parametrisation: Parametrisation,
+    #[serde(default = "usual_kernel", skip_serializing_if = "is_usual_kernel")]
+    kernel: usize,
+}
+
+fn usual_kernel() -> usize {
+    USUAL_KERNEL
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_usual_kernel(side: &usize) -> bool {
+    *side == USUAL_KERNEL
 }
 
 impl From<ParametrisedMap> for ParametrisedMapFile {
     fn from(architecture: ParametrisedMap) -> Self {
-        let ParametrisedMap { name, map, parametrisation } = architecture;
+        let ParametrisedMap { name, map, parametrisation, kernel } = architecture;
         let (base, shift) = if map.power() == 1.0 { (0.0, map.shift()) } else { (map.shift(), 0.0) };
         Self {
             name,
@@ -39,6 +50,7 @@ impl From<ParametrisedMap> for ParametrisedMapFile {
             norm: map.normalisation().map(|norm| norm.p),
             tie: map.tie(),
             parametrisation,
+            kernel,
         }
     }
 }
@@ -90,7 +102,7 @@ impl TryFrom<ParametrisedMapFile> for ParametrisedMap {
             Ok(map) => map,
             Err(bad) => return refuse(format!("an equation that makes no sense: {bad}")),
         };
-        ParametrisedMap::new(name, map, file.parametrisation)
+        ParametrisedMap::new(name, map, file.parametrisation)?.with_kernel(file.kernel)
     }
 }
 
@@ -134,6 +146,8 @@ mod tests {
         refused("subdeq-tanh", json!({ "outer_shift": 0.3 }), &["outer_shift"]);
         refused("subdeq-tanh", json!({ "power": 0.0 }), &["power"]);
         refused("subdeq-tanh", json!({ "form": "Monomial" }), &["Monomial"]);
+        refused("subdeq-tanh", json!({ "kernel": 5 }), &["subdeq-tanh", "3x3", "5x5"]);
+        refused("monotone", json!({ "kernel": 4 }), &["4x4"]);
     }
 
     #[test]
@@ -146,6 +160,9 @@ mod tests {
                 assert_eq!(toml::from_str::<ParametrisedMap>(&text).unwrap(), architecture);
             }
         }
+        let wide = ParametrisedMap::named("monotone-tied", Layout::Conv).unwrap().with_kernel(5).unwrap();
+        assert_eq!(json!(wide)["kernel"], 5);
+        assert_eq!(read(json!(wide)), Ok(wide));
         let fields: Vec<String> = stored("gains").as_object().unwrap().keys().cloned().collect();
         let mut expected =
             vec!["name", "form", "activation", "injection", "base", "power", "shift", "norm", "tie"];

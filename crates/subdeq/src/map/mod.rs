@@ -34,6 +34,12 @@ use subdeq_map::{Form, Groups, Layout, Map, WeightClass};
 use crate::Parametrisation;
 use crate::{Error, Result, theory};
 
+/// Height and width of kernels, unless another is asked for.
+const USUAL_KERNEL: usize = 3;
+
+/// Heights and widths that may be asked for.
+const KERNELS: [usize; 3] = [1, 3, 5];
+
 /// An equation without its size and weights, and how its weights come from free parameters.
 ///
 /// ```
@@ -52,6 +58,7 @@ pub struct ParametrisedMap {
     /// As it is on vectors; on images a norm is taken over columns.
     map: Map,
     parametrisation: Parametrisation,
+    kernel: usize,
 }
 
 impl ParametrisedMap {
@@ -79,7 +86,7 @@ impl ParametrisedMap {
             )));
         }
         let map = map.for_weights(weights)?.for_layout(Layout::Dense)?;
-        Ok(Self { name, map, parametrisation })
+        Ok(Self { name, map, parametrisation, kernel: USUAL_KERNEL })
     }
 
     /// The name it goes by.
@@ -101,7 +108,44 @@ impl ParametrisedMap {
     pub fn parametrised(self, parametrisation: Parametrisation) -> Result<Self> {
         let free =
             if self.map.form() == Form::Single { self.map.for_weights(WeightClass::Any)? } else { self.map };
-        Self::new(self.name, free, parametrisation)
+        Self::new(self.name, free, parametrisation)?.with_kernel(self.kernel)
+    }
+
+    /// The same on images with free kernels of that side: 1, 3 (unless it is said) or 5. `W` has kernels of the same side, and of
+    /// nearly twice that side where it is a product.
+    ///
+    /// ```
+    /// use subdeq::map::{Monotone, ParametrisedMap};
+    /// let map = ParametrisedMap::try_from(Monotone::new(subdeq::Activation::Relu).tied(1.0))?.with_kernel(5)?;
+    /// assert_eq!((map.kernel(), map.weight_side()), (5, 9));
+    /// # Ok::<(), subdeq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Another side, or one other than 3 of a map that is not monotone: other kernels are solved in the frequency domain.
+    pub fn with_kernel(self, side: usize) -> Result<Self> {
+        if !KERNELS.contains(&side) {
+            return Err(Error::invalid(format!("kernels are 1x1, 3x3 or 5x5, not {side}x{side}")));
+        }
+        if side != USUAL_KERNEL && !self.is_monotone() {
+            return Err(Error::invalid(format!(
+                "`{}` has 3x3 kernels: only monotone maps, which are solved in the frequency domain, have {side}x{side} ones",
+                self.name
+            )));
+        }
+        Ok(Self { kernel: side, ..self })
+    }
+
+    /// Height and width of the kernels of its free parameters, on images.
+    #[must_use]
+    pub fn kernel(&self) -> usize {
+        self.kernel
+    }
+
+    /// Height and width of the kernels of its weights, on images.
+    #[must_use]
+    pub fn weight_side(&self) -> usize {
+        self.parametrisation.weight_side(self.kernel)
     }
 
     /// The equation in a layer of that layout, in the weights that the parametrisation makes: what the engine solves. What a

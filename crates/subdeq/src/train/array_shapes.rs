@@ -3,7 +3,8 @@
 /// Arrays by name and shape.
 pub type ArrayShapes = Vec<(String, Vec<usize>)>;
 
-/// The shapes of arrays by name and length, of a model on images (with 3x3 kernels) or on vectors.
+/// The shapes of arrays by name and length, of a model on images (with 3x3 kernels, those of an equation 1x1 or 5x5 as well) or on
+/// vectors.
 ///
 /// A layer has as many outputs as its bias has numbers; the weights of an equation are square, between the outputs of the injection
 /// before it. Everything else is one number per output.
@@ -23,9 +24,11 @@ pub fn array_shapes(sizes: &[(String, u64)], images: bool) -> ArrayShapes {
         };
         let columns = len.checked_div(rows).filter(|&columns| columns * rows == len)?;
         match kind {
-            "core" if columns == rows => Some(vec![rows, rows]),
-            "core" if columns == 9 * rows => Some(vec![rows, rows, 3, 3]),
-            "core" => None,
+            "core" if columns == rows && (part == "gain" || !images) => Some(vec![rows, rows]),
+            "core" => {
+                let side = (columns / rows).isqrt();
+                (columns == side * side * rows).then(|| vec![rows, rows, side, side])
+            }
             "head" => Some(vec![rows, columns]),
             _ if images => Some(vec![rows, columns / 9, 3, 3]),
             _ => Some(vec![rows, columns]),
@@ -54,7 +57,7 @@ mod tests {
             ("injection0.weight", 4 * 3 * 9),
             ("injection0.bias", 4),
             ("injection0.norm.scale", 4),
-            ("block2.core.weight", 25),
+            ("block2.core.weight", 25 * 25),
             ("block2.injection0.weight", 5 * 4 * 9),
             ("block2.injection0.bias", 5),
             ("head.weight", 2 * 45),
@@ -68,7 +71,7 @@ mod tests {
             &[4, 3, 3, 3],
             &[4],
             &[4],
-            &[5, 5],
+            &[5, 5, 5, 5],
             &[5, 4, 3, 3],
             &[5],
             &[2, 45],

@@ -8,7 +8,7 @@ use super::trainer::EVALUATION_BATCH;
 use super::{Checkpoint, Cosine, Recipe};
 use crate::model::{ClassifierSpec, CoreSpec};
 use crate::sliced::check_slices;
-use crate::{Error, Result};
+use crate::{Error, Parametrisation, Result};
 
 /// Which data, cut and standardised how. The trainer does not read data; it records where they came from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -156,13 +156,18 @@ impl TrainConfig {
 
     /// Refuses networks that could be trained but not certified.
     fn check_proofs(&self) -> Result<()> {
-        for (index, (shape, block)) in self.model.blocks().iter().enumerate().skip(1) {
+        for (index, (shape, block)) in self.model.blocks().iter().enumerate() {
+            let CoreSpec::Equilibrium { architecture, .. } = &block.core else { continue };
             let (height, width) = shape.sides();
-            let circular = matches!(&block.core, CoreSpec::Equilibrium { architecture, .. } if architecture.is_monotone());
-            if circular && block.pool.is_some() && height.min(width) < 3 {
+            // What a proof speaks about: the factor of tied weights, and else the weights.
+            let side = match architecture.parametrisation() {
+                Parametrisation::MonotoneTied { .. } => architecture.kernel(),
+                _ => architecture.weight_side(),
+            };
+            if architecture.is_monotone() && block.pool.is_some() && height.min(width) < side {
                 return Err(Error::Invalid(format!(
-                    "block {} has images of {height}x{width}: the 3x3 kernels of monotone maps continue at the opposite border, and are \
-                     proved for images of at least their own size",
+                    "block {} has images of {height}x{width}: the {side}x{side} kernels of monotone maps continue at the opposite \
+                     border, and are proved for images of at least their own size",
                     index + 1
                 )));
             }

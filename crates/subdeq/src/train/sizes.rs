@@ -288,12 +288,14 @@ fn parameters(spec: &ClassifierSpec) -> Option<ArraySizes> {
 /// Those of a block's core and injections, without norms.
 fn block_parameters(shape: &BlockShape, block: &BlockSpec) -> Option<ArraySizes> {
     let taps = if shape.pool.is_some() { 9 } else { 1 };
-    let square = product(&[shape.hidden, shape.hidden, taps])?;
+    let pairs = product(&[shape.hidden, shape.hidden])?;
+    let square = pairs.checked_mul(taps as u64)?;
     let hidden = shape.hidden as u64;
     let mut arrays = ArraySizes::new();
     match &block.core {
         CoreSpec::Equilibrium { architecture, .. } => {
-            arrays.extend(free(architecture, square, product(&[shape.hidden, shape.hidden])?));
+            let side = if shape.pool.is_some() { architecture.kernel() as u64 } else { 1 };
+            arrays.extend(free(architecture, pairs.checked_mul(side * side)?, pairs));
         }
         CoreSpec::ExplicitTanh => {
             arrays.push(("core.weight".to_owned(), square));

@@ -37,6 +37,12 @@ pub fn maps(layout: Layout) -> Vec<ParametrisedMap> {
         maps.push(built(Monotone::new(activation).tied(0.1)));
         maps.push(built(Monotone::new(activation).tied(1.0).outer(0.3)));
     }
+    if layout == Layout::Conv {
+        let relu = Monotone::new(Activation::Relu);
+        for (monotone, side) in [(relu.shifted(0.1), 5), (relu.product(0.5), 1), (relu.tied(1.0), 5)] {
+            maps.push(built(monotone).with_kernel(side).unwrap());
+        }
+    }
     maps
 }
 
@@ -64,5 +70,6 @@ pub fn random(len: usize, seed: u64) -> Vec<f64> {
 }
 
 pub fn describe(map: &ParametrisedMap, layout: Layout) -> String {
-    format!("{layout:?} {} {} {:?}", map.name(), map.equation(layout), map.parametrisation())
+    let (equation, made, side) = (map.equation(layout), map.parametrisation(), map.kernel());
+    format!("{layout:?} {} {equation} {made:?} of side {side}", map.name())
 }

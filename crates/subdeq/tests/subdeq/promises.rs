@@ -58,6 +58,9 @@ fn sound(layout: Layout) -> Vec<ParametrisedMap> {
     sound.push(built(Monotone::new(Activation::Tanh).shifted(0.5).outer(0.0)));
     sound.push(built(Monotone::new(Activation::Relu).tied(1.0)));
     sound.push(built(Monotone::new(Activation::Tanh).tied(0.5).outer(0.0)));
+    if layout == Layout::Conv {
+        sound.push(built(Monotone::new(Activation::Relu).tied(1.0)).with_kernel(1).unwrap());
+    }
     if layout == Layout::Dense {
         sound.push(built(Monotone::new(Activation::Softsign).product(0.5)));
         sound.push(built(SubDeq::AbsNormalizedTanh));

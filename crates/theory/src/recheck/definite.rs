@@ -116,8 +116,10 @@ pub(super) fn matrix(operator: &Operator) -> Option<Vec<f64>> {
 /// convolution, for all blocks of the circular one that it is a compression of.
 pub(super) fn form_is_positive(operator: &Operator, diagonal: f64, skew: f64, weight: f64) -> Option<bool> {
     if let Operator::Conv(conv) = operator {
-        // An entry of a block is the sum of as many weights as there are taps.
-        let largest = (conv.side() * conv.side()) as f64 * largest_size(conv.kernel());
+        // An entry of a block is a sum of the taps of a pair of channels, each turned.
+        let taps = conv.tap_count();
+        let sizes = conv.kernel().chunks_exact(taps).map(|pair| pair.iter().map(|w| w.abs()).sum::<f64>());
+        let largest = Upper::largest(sizes).get() * (1.0 + (taps + 4) as f64 * f64::EPSILON);
         return Some(blocks(conv).iter().all(|block| {
             let n = 2 * conv.channels();
             is_positive(&quadratic_form(block, n, (diagonal, skew, weight), BLOCK_ERROR, largest))
@@ -128,8 +130,8 @@ pub(super) fn form_is_positive(operator: &Operator, diagonal: f64, skew: f64, we
     Some(is_positive(&quadratic_form(&matrix, operator.len(), (diagonal, skew, weight), 0.0, largest)))
 }
 
-/// Relative error of the entries of a frequency block: angles, sines and at most 25 products.
-const BLOCK_ERROR: f64 = 3e-14;
+/// Relative error of the entries of a frequency block: angles (of at most six turns), sines and at most 81 products.
+const BLOCK_ERROR: f64 = 4e-14;
 
 fn largest_size(weights: &[f64]) -> f64 {
     Upper::largest(weights.iter().map(|w| w.abs())).get()

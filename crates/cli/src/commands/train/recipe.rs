@@ -1,7 +1,7 @@
 //! What a training does beside plain steps.
 
 use subdeq::Stopping;
-use subdeq::model::{CoreSpec, Lipschitz};
+use subdeq::model::{ClassifierSpec, CoreSpec, Lipschitz};
 use subdeq::train::TrainConfig;
 
 use crate::blocks::cores_mut;
@@ -19,6 +19,9 @@ pub struct RecipeOptions {
     /// statistics folded in.
     #[arg(long)]
     injection_norm: bool,
+    /// Height and width of the equilibrium's kernels on images: 1, 3 or 5, other ones than 3 for monotone models [default: 3].
+    #[arg(long, value_name = "SIDE")]
+    kernel: Option<usize>,
     /// Share of an image's numbers that a training step drops.
     #[arg(long, value_name = "P")]
     dropout_input: Option<f64>,
@@ -123,6 +126,9 @@ impl RecipeOptions {
         let TrainConfig { recipe, data, model, .. } = config;
         model.injection_norm |= self.injection_norm;
         model.deeper.iter_mut().for_each(|block| block.injection_norm |= self.injection_norm);
+        if let Some(side) = self.kernel {
+            set_kernel(model, side)?;
+        }
         recipe.dropout_input = self.dropout_input.unwrap_or(recipe.dropout_input);
         recipe.dropout_head = self.dropout_head.unwrap_or(recipe.dropout_head);
         recipe.label_smoothing = self.label_smoothing.unwrap_or(recipe.label_smoothing);
@@ -160,6 +166,11 @@ impl RecipeOptions {
                 self.injection_norm.then(|| "true".to_owned()),
                 model.injection_norm.to_string(),
             ),
+            (
+                "--kernel",
+                self.kernel.map(|side| side.to_string()),
+                kernel_of(&model.core).map_or("nothing".to_owned(), |side| side.to_string()),
+            ),
             ("--dropout-input", share(self.dropout_input), recipe.dropout_input.to_string()),
             ("--dropout-head", share(self.dropout_head), recipe.dropout_head.to_string()),
             ("--label-smoothing", share(self.label_smoothing), recipe.label_smoothing.to_string()),
@@ -182,6 +193,7 @@ impl RecipeOptions {
     pub fn given(&self) -> Option<&'static str> {
         let given = [
             ("--injection-norm", self.injection_norm),
+            ("--kernel", self.kernel.is_some()),
             ("--dropout-input", self.dropout_input.is_some()),
             ("--dropout-head", self.dropout_head.is_some()),
             ("--label-smoothing", self.label_smoothing.is_some()),
@@ -194,11 +206,38 @@ impl RecipeOptions {
     }
 }
 
+/// Gives the equilibria of a convolutional model kernels of that side.
+fn set_kernel(model: &mut ClassifierSpec, side: usize) -> Result<(), Failure> {
+    if model.pool.is_none() {
+        return Err(Failure::usage(
+            "a dense model has no kernels: leave --kernel out, or ask for --arch conv",
+        ));
+    }
+    for core in cores_mut(model) {
+        let CoreSpec::Equilibrium { architecture, .. } = core else {
+            return Err(Failure::usage(format!(
+                "`{}` has no equilibrium with kernels: leave --kernel out",
+                core.name()
+            )));
+        };
+        *architecture = architecture.clone().with_kernel(side).map_err(Failure::usage)?;
+    }
+    Ok(())
+}
+
+fn kernel_of(core: &CoreSpec) -> Option<usize> {
+    match core {
+        CoreSpec::Equilibrium { architecture, .. } => Some(architecture.kernel()),
+        _ => None,
+    }
+}
+
 /// What a config does beside plain steps, in words; nothing if nothing.
 pub fn in_words(config: &TrainConfig) -> Option<String> {
     let TrainConfig { recipe, data, model, .. } = config;
     let augmentation = Augmentation { flip: data.flips, crop: recipe.crop };
     let parts = [
+        kernel_of(&model.core).filter(|&side| side != 3).map(|side| format!("{side}x{side} kernels")),
         model.injection_norm.then(|| "batch norm on the injection".to_owned()),
         (recipe.dropout_input > 0.0).then(|| format!("dropout {} on the input", recipe.dropout_input)),
         (recipe.dropout_head > 0.0).then(|| format!("dropout {} before the head", recipe.dropout_head)),

@@ -21,8 +21,7 @@ type Taps<T> = Vec<Vec<T>>;
 
 impl Factors {
     pub fn of(parametrisation: &Parametrisation, operator: &Operator) -> Self {
-        let side = parametrisation.factor_side(matches!(operator, Operator::Conv { .. }));
-        Self { units: operator.units(), side }
+        Self { units: operator.units(), side: parametrisation.free_side(operator.side()) }
     }
 
     /// Height and width of the kernel of `W`.
@@ -134,8 +133,12 @@ mod tests {
     use super::*;
     use crate::Padding;
 
-    const CONV: Operator =
-        Operator::Conv { channels: 2, height: 4, width: 5, padding: Padding::Circular, kernel: 5 };
+    /// Out of factors of 1x1, 3x3 and 5x5.
+    const CONVS: [Operator; 3] = [circular(1), circular(5), circular(9)];
+
+    const fn circular(kernel: usize) -> Operator {
+        Operator::Conv { channels: 2, height: 4, width: 5, padding: Padding::Circular, kernel }
+    }
 
     const PRODUCT: Parametrisation = Parametrisation::MonotoneProduct { margin: 0.25 };
     const TIED: Parametrisation = Parametrisation::MonotoneTied { margin: 0.25 };
@@ -166,24 +169,24 @@ mod tests {
 
     #[test]
     fn the_kernel_is_that_of_the_matrices_product() {
-        let factors = Factors::of(&PRODUCT, &CONV);
-        let (a, b) = (numbers(factor_len(&factors), 0.7), numbers(factor_len(&factors), 1.3));
-        let mut w = vec![f64::NAN; 4 * 25];
-        factors.multiply(0.25, &a, &b, &mut w);
-        let (n, w) = matrix(&w, factors.product_side());
-        let ((_, a), (_, b)) = (matrix(&a, 3), matrix(&b, 3));
-        for o in 0..n {
-            for i in 0..n {
+        for operator in CONVS {
+            let factors = Factors::of(&PRODUCT, &operator);
+            let (a, b) = (numbers(factor_len(&factors), 0.7), numbers(factor_len(&factors), 1.3));
+            let mut w = vec![f64::NAN; operator.weight_len()];
+            factors.multiply(0.25, &a, &b, &mut w);
+            let (n, w) = matrix(&w, factors.product_side());
+            let ((_, a), (_, b)) = (matrix(&a, factors.side), matrix(&b, factors.side));
+            for (o, i) in (0..n).flat_map(|o| (0..n).map(move |i| (o, i))) {
                 let product: f64 = (0..n).map(|k| a[k * n + o] * a[k * n + i]).sum();
                 let expected = f64::from(o == i) * 0.75 - product + b[o * n + i] - b[i * n + o];
-                assert!((w[o * n + i] - expected).abs() < 1e-12, "{o} {i}: {} {expected}", w[o * n + i]);
+                assert!((w[o * n + i] - expected).abs() < 1e-11, "{o} {i}: {} {expected}", w[o * n + i]);
             }
         }
     }
 
     #[test]
     fn the_pullback_is_the_derivative() {
-        for operator in [CONV, Operator::Dense { n: 5 }] {
+        for operator in CONVS.into_iter().chain([Operator::Dense { n: 5 }]) {
             let factors = Factors::of(&PRODUCT, &operator);
             let (a, b) = (numbers(factor_len(&factors), 0.7), numbers(factor_len(&factors), 1.3));
             let g = numbers(factors.units.pow(2) * factors.product_side().pow(2), 2.1);
@@ -202,33 +205,33 @@ mod tests {
                 };
                 // Exact but for rounding: the value is quadratic.
                 let slope = value(&moved(&a, 0.5), &b) - value(&moved(&a, -0.5), &b);
-                assert!((ga[k] - slope).abs() < 1e-11, "A[{k}]: {} {slope}", ga[k]);
+                assert!((ga[k] - slope).abs() < 1e-10, "A[{k}]: {} {slope}", ga[k]);
                 let slope = value(&a, &moved(&b, 0.5)) - value(&a, &moved(&b, -0.5));
-                assert!((gb[k] - slope).abs() < 1e-11, "B[{k}]: {} {slope}", gb[k]);
+                assert!((gb[k] - slope).abs() < 1e-10, "B[{k}]: {} {slope}", gb[k]);
             }
         }
     }
 
     #[test]
     fn the_tied_kernel_is_that_of_the_matrices() {
-        for margin in [1.0, 0.1] {
-            let factors = Factors::of(&TIED, &CONV);
+        for (margin, operator) in [1.0, 0.1].into_iter().flat_map(|m| CONVS.map(|operator| (m, operator))) {
+            let factors = Factors::of(&TIED, &operator);
             let (a, b) = (numbers(factor_len(&factors), 0.7), -0.6);
-            let mut w = vec![f64::NAN; 4 * 25];
+            let mut w = vec![f64::NAN; operator.weight_len()];
             factors.multiply_tied(margin, &a, b, &mut w);
-            let ((n, w), (_, a)) = (matrix(&w, factors.product_side()), matrix(&a, 3));
+            let ((n, w), (_, a)) = (matrix(&w, factors.product_side()), matrix(&a, factors.side));
             for (o, i) in (0..n).flat_map(|o| (0..n).map(move |i| (o, i))) {
                 let product: f64 = (0..n).map(|k| a[k * n + o] * a[k * n + i]).sum();
                 let identity = f64::from(o == i) * (1.0 - margin);
                 let expected = identity - product + b * (a[o * n + i] - a[i * n + o]);
-                assert!((w[o * n + i] - expected).abs() < 1e-12, "{o} {i}: {} {expected}", w[o * n + i]);
+                assert!((w[o * n + i] - expected).abs() < 1e-11, "{o} {i}: {} {expected}", w[o * n + i]);
             }
         }
     }
 
     #[test]
     fn the_tied_pullback_is_the_derivative() {
-        for operator in [CONV, Operator::Dense { n: 5 }] {
+        for operator in CONVS.into_iter().chain([Operator::Dense { n: 5 }]) {
             let factors = Factors::of(&TIED, &operator);
             let (a, b) = (numbers(factor_len(&factors), 0.7), 1.4);
             let g = numbers(factors.units.pow(2) * factors.product_side().pow(2), 2.1);
@@ -247,10 +250,10 @@ mod tests {
                     value(&x, b)
                 };
                 let slope = moved(0.5) - moved(-0.5);
-                assert!((ga[k] - slope).abs() < 1e-11, "A[{k}]: {} {slope}", ga[k]);
+                assert!((ga[k] - slope).abs() < 1e-10, "A[{k}]: {} {slope}", ga[k]);
             }
             let slope = value(&a, b + 0.5) - value(&a, b - 0.5);
-            assert!((gb - slope).abs() < 1e-11, "b: {gb} {slope}");
+            assert!((gb - slope).abs() < 1e-10, "b: {gb} {slope}");
         }
     }
 }

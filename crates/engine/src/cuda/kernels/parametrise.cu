@@ -130,7 +130,7 @@ __device__ void pull_product(const float* a, const float* g, u32 n, float* ga, f
     }
 }
 
-// Factors that are matrices, and kernels of side 3.
+// Factors that are matrices or kernels of side 1, and of sides 3 and 5.
 #define PRODUCTS(side)                                                                                        \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                     \
     make_product_##side(const float* a, const float* b, u32 n, float identity, float* w) {                    \
@@ -142,6 +142,7 @@ __device__ void pull_product(const float* a, const float* g, u32 n, float* ga, f
     }
 PRODUCTS(1)
 PRODUCTS(3)
+PRODUCTS(5)
 
 // B = b A, b one number.
 extern "C" __global__ void __launch_bounds__(THREADS) make_skew(const float* a, const float* b, float* skew, u64 len) {

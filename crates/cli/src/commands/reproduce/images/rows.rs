@@ -1,7 +1,7 @@
 //! The rows of the image tables: the paper's models and the sound ones.
 
 use subdeq::map::{Monotone, ParametrisedMap, SplitSign};
-use subdeq::model::CoreSpec;
+use subdeq::model::{BlockSpec, ClassifierSpec, CoreSpec};
 use subdeq::train::{Recipe, TrainConfig};
 use subdeq::{Activation, Adjoint, Anderson, Layout, Stopping};
 
@@ -58,12 +58,18 @@ const BY_RECIPE: [&str; 6] = [
     "subdeq-normalized-tanh+",
 ];
 
-/// What each part of the recipe gives: one row without it (or, of a norm that a dense model does not have, with it).
+/// What each part of the recipe gives: one row without it (or, of a norm that a dense model does not have, with it); and what a second
+/// equilibrium behind the first one gives.
 fn ablations(column: Column) -> &'static [&'static str] {
     if column.convolutional() {
-        &["monotone-tied+no-norm", "monotone-tied+no-dropout", "monotone-tied+no-crops"]
+        &[
+            "monotone-tied+no-norm",
+            "monotone-tied+no-dropout",
+            "monotone-tied+no-crops",
+            "monotone-tied+two-blocks",
+        ]
     } else {
-        &["monotone-tied+norm", "monotone-tied+no-dropout"]
+        &["monotone-tied+norm", "monotone-tied+no-dropout", "monotone-tied+two-blocks"]
     }
 }
 
@@ -91,8 +97,21 @@ pub fn with_recipe(row: &str, column: Column, config: &mut TrainConfig) {
             config.recipe.crop = 0;
             config.data.flips = false;
         }
+        "two-blocks" => add_block(&mut config.model),
         _ => {}
     }
+}
+
+/// Another block like the first one behind it; what was pooled behind the first is pooled behind the second.
+fn add_block(model: &mut ClassifierSpec) {
+    model.deeper.push(BlockSpec {
+        hidden: model.hidden,
+        stride: 1,
+        pool: model.pool,
+        injection_norm: model.injection_norm,
+        core: model.core.clone(),
+    });
+    model.pool = model.pool.map(|_| 1);
 }
 
 /// The core of a row.
@@ -168,6 +187,9 @@ pub fn remark(name: &str) -> &'static str {
         _ if name.ends_with("+norm") => "as monotone-tied+, and batch norm on the injection",
         _ if name.ends_with("+no-norm") => "as monotone-tied+, without batch norm on the injection",
         _ if name.ends_with("+no-dropout") => "as monotone-tied+, without dropout",
+        _ if name.ends_with("+two-blocks") => {
+            "as monotone-tied+, and a second block of the same size behind the first"
+        }
         _ if name.ends_with("+no-crops") => "as monotone-tied+, without crops and flips",
         _ if name.ends_with('+') => {
             "learning rate 2e-3 after one epoch of warm-up; dense: dropout 0.2 on pixels; images: batch norm on the injection, dropout 0.15 before \
