@@ -75,7 +75,7 @@ impl GraphCertificate {
                 "a contraction has a factor below 1, not {factor} (at most {bound})"
             )));
         }
-        if !(bound <= factor * (1.0 + RECHECKED)) {
+        if bound > factor * (1.0 + RECHECKED) {
             return Err(Error::invalid(format!("the factor is at most {bound}, not {factor}")));
         }
         Ok(())
