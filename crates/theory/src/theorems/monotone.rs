@@ -12,6 +12,11 @@
 //!
 //! **Gain.** Solutions move by at most `1/m` times as much as inputs, in the 2-norm: `m = 1` is nonexpansive.
 //!
+//! *Why.* `dz_i` has the sign of `(W dz + dy)_i` and is at most as large, so `<dz, W dz + dy> >= ||dz||^2`, so `<dz, dy> >= dz'(I - W) dz >= m ||dz||^2`.
+//!
+//! **Reflected.** `2 m z - y` moves by at most as much as `y`, in the 2-norm, and need not forget anything (with `W = 0`, `m = 1` and a ReLU it is `|y|`):
+//! `||2m dz - dy||^2 = ||dy||^2 - 4m (<dz, dy> - m ||dz||^2) <= ||dy||^2`.
+//!
 //! # Example
 //!
 //! ```
