@@ -20,7 +20,9 @@ everything() { # the columns side by side, each seed by seed: every row has its 
     "$SUBDEQ" reproduce images --only "$c" --models "$MODELS" --seeds "$SEEDS" --jobs "$JOBS" --device cuda --data-dir "$DATA" \
       --out "$OUT" --runs "$RUNS" > /dev/null & # its table has one column: the last line below writes the whole
   done
-  wait
+  local failed=0 job
+  for job in $(jobs -p); do wait "$job" || failed=1; done
+  return $failed
 }
 export -f everything
 export SUBDEQ DATA COLUMNS MODELS SEEDS JOBS OUT RUNS
