@@ -215,9 +215,17 @@ static unsigned long long min(unsigned long long a, unsigned long long b) { retu
 static unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 static float __uint_as_float(unsigned x) { return emu::from_bits(x); }
 static unsigned __float_as_uint(float x) { return emu::bits(x); }
+static long long __double_as_longlong(double x) {
+    long long bits;
+    memcpy(&bits, &x, 8);
+    return bits;
+}
 template <class T> static T __ldg(const T* p) { return *p; }
 template <class T> static T __ldcs(const T* p) { return *p; }
+template <class T> static T __ldcg(const T* p) { return *p; }
+template <class T> static void __stcg(T* p, T x) { *p = x; }
 static void sincospi(double x, double* sine, double* cosine) { sincos(M_PI * x, sine, cosine); }
+static void sincospif(float x, float* sine, float* cosine) { *sine = (float)sin(M_PI * x), *cosine = (float)cos(M_PI * x); }
 static float __fdividef(float x, float y) { return x / y; }
 // What kernels/mma.cuh has for the GPU.
 #define EMULATED

@@ -46,9 +46,9 @@ fn measure(name: &str, channels: usize, side: usize, batch: usize, threads: usiz
     let cpu = Cpu::<f32>::new(threads)?;
     let weights = cpu.upload(&weights)?;
     let begin = Instant::now();
-    let k = cpu.splitting_factor(&operator, &weights, 1.0, FREQUENCIES)?;
+    let k = cpu.splitting_rate(&operator, &weights, 1.0, FREQUENCIES)?;
     println!(
-        "{name}: factor at step 1 over {FREQUENCIES} frequencies: {k:.4}, computed in {:.1} ms",
+        "{name}: rate at step 1 over {FREQUENCIES} frequencies: {k:.4}, computed in {:.1} ms",
         1e3 * begin.elapsed().as_secs_f64()
     );
 

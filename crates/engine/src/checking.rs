@@ -269,7 +269,7 @@ impl<D: Parametrise> Parametrise for Checking<D> {
 
 impl<D: Spectra> Spectra for Checking<D> {
     watched! {
-        scalar: fn splitting_factor(&self, operator: &Operator, w: &D::Array, step: f64, frequencies: usize) -> Result<f64>;
+        scalar: fn splitting_rate(&self, operator: &Operator, w: &D::Array, step: f64, frequencies: usize) -> Result<f64>;
         scalar: fn norm_bound(&self, operator: &Operator, w: &D::Array) -> Result<f64>;
     }
 }

@@ -49,12 +49,20 @@ pub(super) struct Waves {
     /// The current one is the first; the other is empty where nothing needs it.
     pub spectra: [Memory<Wave>; 2],
     /// The same of samples that send only changes, as `f16`.
-    changes: [Memory<u32>; 2],
+    pub changes: [Memory<u32>; 2],
     /// What each sample sends.
     pub flows: Memory<Flow>,
     pub parts: Memory<Distance>,
     /// How many parts of each sample are there.
     pub arrived: Memory<u32>,
+}
+
+/// What samples have sent: all of their waves, only changes of these, or one or the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    All,
+    Changes,
+    Either,
 }
 
 /// `Flow` of `fourier.cu`: the host never looks into it.
@@ -337,8 +345,8 @@ impl Iteration<'_> {
         Ok(())
     }
 
-    /// The spectra at each frequency times its matrix; `changes`: samples may have sent changes only.
-    pub fn product(&self, waves: &mut Waves, changes: bool, active: Flags) -> Result<()> {
+    /// The spectra at each frequency times its matrix.
+    pub fn product(&self, waves: &mut Waves, sent: Sent, active: Flags) -> Result<()> {
         let (plane, shape) = (self.plane(), &self.resolvent.shape);
         let matrices = if self.slopes.is_some() { &self.resolvent.adjoint } else { &self.resolvent.forward };
         let (outputs, name) = PRODUCTS
@@ -350,10 +358,10 @@ impl Iteration<'_> {
             self.batch.div_ceil(PRODUCT_SAMPLES) as u32,
             shape.padded().div_ceil(*outputs) as u32,
         );
-        let ([from, next], flows) = (waves.waters(), changes.then_some(&waves.flows));
+        let ([from, next], flows) = (waves.waters(), (sent != Sent::All).then_some(&waves.flows));
         let in_place = self.multiplies_in_place();
         let to = if in_place { from } else { next };
-        let tiles = self.tiles().filter(|_| changes);
+        let tiles = self.tiles().filter(|_| sent != Sent::All);
         let arguments: [Argument; 7] = [
             (&plane).into(),
             matrices.into(),
@@ -363,7 +371,9 @@ impl Iteration<'_> {
             flows.into(),
             active.into(),
         ];
-        self.gpu.launch(name, grid, &arguments)?;
+        if tiles.is_none() || sent == Sent::Either {
+            self.gpu.launch(name, grid, &arguments)?;
+        }
         if let Some((blocks, name, tiles)) = tiles {
             let grid = Grid(grid.0, grid.1, blocks);
             let arguments =
@@ -377,7 +387,7 @@ impl Iteration<'_> {
     }
 
     /// The matrices for tensor cores, the kernel, and how many of its blocks share the outputs, if there are such.
-    fn tiles(&self) -> Option<(u32, &'static str, &Memory<u32>)> {
+    pub fn tiles(&self) -> Option<(u32, &'static str, &Memory<u32>)> {
         let Resolvent { forward_tiles, adjoint_tiles, shape, .. } = self.resolvent;
         let tiles = if self.slopes.is_some() { adjoint_tiles } else { forward_tiles };
         let (_, blocks, name) = CHANGES.iter().find(|(channels, ..)| *channels == shape.padded())?;
@@ -387,7 +397,7 @@ impl Iteration<'_> {
     /// Row spectra to those of the image under `C`.
     fn apply(&self, waves: &mut Waves, active: Flags) -> Result<()> {
         self.columns(waves, false, active)?;
-        self.product(waves, false, active)?;
+        self.product(waves, Sent::All, active)?;
         self.columns(waves, true, active)
     }
 

@@ -2,7 +2,7 @@
 //! iteration is the products at each frequency and one kernel for everything else.
 
 use super::equilibria::ReportRow;
-use super::fourier::{Iteration, Waters, Waves};
+use super::fourier::{Iteration, Sent, Waters, Waves};
 use super::gpu::{Block, Grid, Memory};
 use super::kernel::{Argument, Passed, address, launch};
 use super::solve::{LOOK, Problem, Rule, SampleMemory, Samples};
@@ -15,12 +15,14 @@ pub(super) struct Planes {
     channels: usize,
     /// An iteration of an adjoint, of a kinked activation, and of tanh with step 1.
     steps: [&'static str; 3],
+    /// The same for samples whose changes come back and that send changes, where there are such kernels (`ripples.cuh`).
+    ripples: Option<[&'static str; 3]>,
     forth: &'static str,
     back: &'static str,
 }
 
 macro_rules! planes {
-    ($size:literal, $channels:literal) => {
+    ($size:literal, $channels:literal, $ripples:expr) => {
         Planes {
             size: $size,
             channels: $channels,
@@ -29,15 +31,28 @@ macro_rules! planes {
                 concat!("fourier_plane_kinked_", $size),
                 concat!("fourier_plane_tanh_", $size),
             ],
+            ripples: $ripples,
             forth: concat!("fourier_forth_", $size),
             back: concat!("fourier_back_", $size),
         }
     };
 }
-const PLANES: [Planes; 4] = [planes!(8, 32), planes!(16, 16), planes!(28, 8), planes!(32, 8)];
+macro_rules! ripples {
+    ($size:literal) => {
+        Some([
+            concat!("fourier_ripple_slopes_", $size),
+            concat!("fourier_ripple_kinked_", $size),
+            concat!("fourier_ripple_tanh_", $size),
+        ])
+    };
+}
+const PLANES: [Planes; 4] =
+    [planes!(8, 32, None), planes!(16, 16, None), planes!(28, 8, ripples!(28)), planes!(32, 8, ripples!(32))];
 
 /// Threads of a block, as in `fourier.cu`.
 const THREADS: u32 = 128;
+/// Samples send all of their waves in iterations 0 and 1 and in multiples of this one, as in `fourier.cuh`.
+const WHOLE_PERIOD: u32 = 4;
 /// The least tolerance at which samples may send changes: rounding to `f16` would show below.
 const LEAST_TOLERANCE: f64 = 1e-6;
 
@@ -54,12 +69,46 @@ struct Course {
 // SAFETY: `repr(C)`, the fields of the struct of the same name in `fourier.cu`, no padding: 24, 40 and three times 8 bytes.
 unsafe impl Passed for Course {}
 
+/// Who sends what in an iteration of a solve whose samples may send changes.
+#[derive(Clone, Copy)]
+struct Tide(u32);
+
+impl Tide {
+    /// Whether samples may send all of their waves: those that do not send changes.
+    fn may_be_whole(self) -> bool {
+        self.must_be_whole() || self.0.is_multiple_of(WHOLE_PERIOD)
+    }
+
+    /// Whether all samples send all of them.
+    fn must_be_whole(self) -> bool {
+        self.0 <= 1
+    }
+
+    fn sent(self) -> Sent {
+        match (self.must_be_whole(), self.may_be_whole()) {
+            (true, _) => Sent::All,
+            (false, true) => Sent::Either,
+            (false, false) => Sent::Changes,
+        }
+    }
+}
+
 impl Planes {
-    /// `Frame` of `fourier.cu`: the row spectra and the images of a block's channels, in rows that are a little longer.
+    /// `Frame` of `fourier.cuh`: the row spectra and the images of a block's channels, in rows that are a little longer.
     fn block(&self) -> Block {
         let spectra = self.size * (self.size / 2 * self.channels + 8) * size_of::<[f32; 2]>();
-        let images = self.size * (self.size + 1) * self.channels * size_of::<f32>();
-        Block { threads: THREADS, shared: (spectra + images) as u32 }
+        Block { threads: THREADS, shared: (spectra + self.images()) as u32 }
+    }
+
+    /// `Ripples` of `ripples.cuh`: changes of the spectra instead.
+    fn ripple_block(&self) -> Block {
+        let changes = (self.size / 2 + 1) * self.size * self.channels * size_of::<u32>();
+        Block { threads: THREADS, shared: (changes + self.images()) as u32 }
+    }
+
+    /// Bytes of the images of a block.
+    fn images(&self) -> usize {
+        self.size * (self.size + 1) * self.channels * size_of::<f32>()
     }
 
     /// Blocks that share a sample.
@@ -69,8 +118,8 @@ impl Planes {
 }
 
 impl Iteration<'_> {
-    /// The kernels for whole images, and the one of these that does an iteration, if there are such.
-    pub fn planes(&self) -> Option<(&'static Planes, &'static str)> {
+    /// The kernels for whole images, and the number of the ones that do an iteration, if there are such.
+    pub fn planes(&self) -> Option<(&'static Planes, usize)> {
         let kind = match self.operators.map.activation {
             _ if self.slopes.is_some() => 0,
             Activation::Relu | Activation::LeakyRelu { .. } | Activation::Identity => 1,
@@ -81,12 +130,15 @@ impl Iteration<'_> {
         let fits = |planes: &&Planes| {
             [shape.height, shape.width] == [planes.size; 2] && shape.units.is_multiple_of(2)
         };
-        PLANES.iter().find(fits).map(|planes| (planes, planes.steps[kind]))
+        PLANES.iter().find(fits).map(|planes| (planes, kind))
     }
 
     fn launch_planes(&self, planes: &Planes, name: &'static str, arguments: &[Argument]) -> Result<()> {
-        let blocks = self.batch * planes.groups(self.resolvent.shape.units);
-        self.gpu.launch_blocks(name, Grid::blocks(blocks), planes.block(), arguments)
+        self.gpu.launch_blocks(name, self.grid_of(planes), planes.block(), arguments)
+    }
+
+    fn grid_of(&self, planes: &Planes) -> Grid {
+        Grid::blocks(self.batch * planes.groups(self.resolvent.shape.units))
     }
 
     /// `to <- C (a x + b) + c x + d`, for all samples; to `second` too, if it is given.
@@ -103,7 +155,7 @@ impl Iteration<'_> {
         let spectra = Argument::from(&waves.spectra[0]);
         let arguments = [(&plane).into(), a.into(), x.into(), b.into(), spectra];
         self.launch_planes(planes, planes.forth, &arguments)?;
-        self.product(waves, false, None)?;
+        self.product(waves, Sent::All, None)?;
         let (spectra, second) = (Argument::from(&waves.spectra[0]), Argument::from(second.as_deref()));
         let arguments = [(&plane).into(), spectra, c.into(), x.into(), d.into(), to.into(), second];
         self.launch_planes(planes, planes.back, &arguments)
@@ -113,7 +165,7 @@ impl Iteration<'_> {
     #[allow(clippy::too_many_arguments)] // a solve has this many sides
     pub fn run_planes(
         &self,
-        (planes, step): (&Planes, &'static str),
+        (planes, kind): (&Planes, usize),
         problem: &Problem,
         samples: &mut SampleMemory,
         reports: &mut Memory<ReportRow>,
@@ -132,8 +184,10 @@ impl Iteration<'_> {
         let (parts, arrived) = (waves.parts.address_of(0), waves.arrived.address_of(0));
         let course = Course { rule, samples: table, parts, arrived, flows: address(flows) };
         let (plane, by) = (self.plane(), self.reflection());
-        let advance = |iteration: u32, waves: &Waters| {
-            let arguments: [Argument; 8] = [
+        // Tiles are for channels in eights, as ripples are.
+        let ripples = planes.ripples.filter(|_| changes && self.tiles().is_some());
+        let advance = |iteration: u32, waves: &Waters, others: bool| {
+            let arguments: [Argument; 9] = [
                 (&plane).into(),
                 (&course).into(),
                 iteration.into(),
@@ -142,13 +196,36 @@ impl Iteration<'_> {
                 k.into(),
                 self.slopes.into(),
                 (&*g).into(),
+                others.into(),
             ];
-            self.launch_planes(planes, step, &arguments)
+            self.launch_planes(planes, planes.steps[kind], &arguments)
         };
-        advance(0, &waves.waters()[0])?;
+        let ripple = |name: &'static str, iteration: u32, changes: &Memory<u32>| {
+            let arguments: [Argument; 7] = [
+                (&plane).into(),
+                (&course).into(),
+                iteration.into(),
+                (&by).into(),
+                changes.into(),
+                self.slopes.into(),
+                (&*g).into(),
+            ];
+            self.gpu.launch_blocks(name, self.grid_of(planes), planes.ripple_block(), &arguments)
+        };
+        advance(0, &waves.waters()[0], false)?;
         for iteration in 1..=rule.max_iterations {
-            self.product(waves, changes, Some(&samples.active))?;
-            advance(iteration, &waves.waters()[0])?;
+            let (before, now) = (Tide(iteration - 1), Tide(iteration));
+            self.product(waves, if changes { before.sent() } else { Sent::All }, Some(&samples.active))?;
+            match ripples {
+                Some(names) if !before.must_be_whole() => {
+                    // First: of the samples it moves none is whole afterwards, as long as others may be.
+                    ripple(names[kind], iteration, &waves.changes[0])?;
+                    if before.may_be_whole() || now.may_be_whole() {
+                        advance(iteration, &waves.waters()[0], true)?;
+                    }
+                }
+                _ => advance(iteration, &waves.waters()[0], false)?,
+            }
             if problem.stopping.extent == Extent::WholeBatch {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, n)?;
             }

@@ -7,7 +7,7 @@ use crate::{Cpu, Device, Operator, Result, Spectra};
 
 /// On the host: a step is chosen rarely, and the weights are few against what a solve reads.
 impl Spectra for Cuda {
-    fn splitting_factor(
+    fn splitting_rate(
         &self,
         operator: &Operator,
         w: &Memory<f32>,
@@ -16,7 +16,7 @@ impl Spectra for Cuda {
     ) -> Result<f64> {
         let cpu = Cpu::<f32>::new(0)?;
         let w = on_host(operator, w)?;
-        cpu.splitting_factor(operator, &cpu.upload(&w)?, step, frequencies)
+        cpu.splitting_rate(operator, &cpu.upload(&w)?, step, frequencies)
     }
 
     fn norm_bound(&self, operator: &Operator, w: &Memory<f32>) -> Result<f64> {

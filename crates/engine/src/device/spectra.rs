@@ -5,9 +5,10 @@ use crate::{Operator, Result};
 
 /// A device that knows what the choice of a splitting's step needs.
 pub trait Spectra: Device {
-    /// The factor `||(I - t(I - W)) (I + t(I - W))^-1||_2` of Peaceman-Rachford's splitting at step `t`, for a
-    /// convolution the largest over at most `frequencies` of its frequencies, evenly spread: to choose `t` by.
-    fn splitting_factor(
+    /// How much of an error one iteration of Peaceman-Rachford's splitting leaves at step `t` in the usual direction: the mean
+    /// `(mean of s^32)^(1/32)` of the singular values `s` of `(I - t(I - W)) (I + t(I - W))^-1`, for a convolution over at most
+    /// `frequencies` of its frequencies, evenly spread. To choose `t` by; it bounds nothing.
+    fn splitting_rate(
         &self,
         operator: &Operator,
         w: &Self::Array,

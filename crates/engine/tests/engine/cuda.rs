@@ -730,11 +730,11 @@ fn spectra_are_those_of_the_cpu() {
     let of = |bound: f64, factor: f64| (bound, factor);
     let found = of(
         gpu.norm_bound(&DENSE, &up(gpu, &w)).unwrap(),
-        gpu.splitting_factor(&DENSE, &up(gpu, &w), 0.7, 4).unwrap(),
+        gpu.splitting_rate(&DENSE, &up(gpu, &w), 0.7, 4).unwrap(),
     );
     let expected = of(
         cpu.norm_bound(&DENSE, &up(&cpu, &w)).unwrap(),
-        cpu.splitting_factor(&DENSE, &up(&cpu, &w), 0.7, 4).unwrap(),
+        cpu.splitting_rate(&DENSE, &up(&cpu, &w), 0.7, 4).unwrap(),
     );
     assert_eq!(found, expected);
 }
@@ -909,12 +909,12 @@ fn circular_convolutions_of_16_by_16_by_peaceman_rachford() {
 
 #[test]
 fn circular_convolutions_of_28_by_28_by_peaceman_rachford() {
-    circular_by_peaceman_rachford(&[(10, 28, 28, 3)]);
+    circular_by_peaceman_rachford(&[(10, 28, 28, 3), (16, 28, 28, 3)]);
 }
 
 #[test]
 fn circular_convolutions_of_32_by_32_by_peaceman_rachford() {
-    circular_by_peaceman_rachford(&[(12, 32, 32, 3)]);
+    circular_by_peaceman_rachford(&[(12, 32, 32, 3), (16, 32, 32, 3)]);
 }
 
 /// The same on others, also with as many channels as make each kind of inverse.
@@ -941,8 +941,7 @@ fn circular_by_peaceman_rachford(sizes: &[(usize, usize, usize, usize)]) {
         // Fewer of the larger ones.
         let count = match operator.state_len() {
             0..1500 => 4,
-            1500..3500 => 2,
-            _ => 1,
+            _ => 2,
         };
         let cases = [
             (Activation::Relu, 0.8),

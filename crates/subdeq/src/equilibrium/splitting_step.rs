@@ -7,7 +7,9 @@ use crate::solver::Solver;
 use crate::{Adjoint, Result};
 
 /// Frequencies of a convolution that the choice of a splitting's step looks at.
-const STEP_FREQUENCIES: usize = 24;
+const STEP_FREQUENCIES: usize = 12;
+/// Rounds of the search for it: to within a seventh.
+const STEP_ROUNDS: usize = 8;
 
 impl<D: Backend> Equilibrium<D> {
     /// The step of the splitting solvers, once it is chosen.
@@ -20,8 +22,8 @@ impl<D: Backend> Equilibrium<D> {
         self.step = step;
     }
 
-    /// Chooses the step of the splitting solvers anew: where the computed factor of Peaceman-Rachford is least (a golden
-    /// section search over `ln t`), or `m / L^2` for forward-backward. Does nothing if all steps are fixed.
+    /// Chooses the step of the splitting solvers anew: where Peaceman-Rachford's rate ([`subdeq_engine::Spectra::splitting_rate`])
+    /// is least (a golden section search over `ln t`), or `m / L^2` for forward-backward. Does nothing if all steps are fixed.
     ///
     /// # Errors
     /// Parameters that are not finite.
@@ -38,9 +40,8 @@ impl<D: Backend> Equilibrium<D> {
             self.step = Some((margin / (lipschitz * lipschitz)).min(1.0));
             return Ok(());
         }
-        let mut factor =
-            |ln_t: f64| device.splitting_factor(&operator, weights, ln_t.exp(), STEP_FREQUENCIES);
-        self.step = Some(golden_section(-4.0, 2.5, 12, &mut factor)?.exp());
+        let mut rate = |ln_t: f64| device.splitting_rate(&operator, weights, ln_t.exp(), STEP_FREQUENCIES);
+        self.step = Some(golden_section(-4.0, 2.5, STEP_ROUNDS, &mut rate)?.exp());
         Ok(())
     }
 

@@ -179,7 +179,7 @@ impl<D: Backend<Elem = f32>> Parametrise for Sliced<D> {
 
 impl<D: Backend<Elem = f32>> Spectra for Sliced<D> {
     inner! {
-        fn splitting_factor(&self, operator: &Operator, w: &D::Array, step: f64, frequencies: usize) -> Engine<f64>;
+        fn splitting_rate(&self, operator: &Operator, w: &D::Array, step: f64, frequencies: usize) -> Engine<f64>;
         fn norm_bound(&self, operator: &Operator, w: &D::Array) -> Engine<f64>;
     }
 }

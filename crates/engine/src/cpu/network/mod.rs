@@ -474,7 +474,7 @@ macro_rules! layers {
         }
 
         impl Spectra for Cpu<$t> {
-            fn splitting_factor(
+            fn splitting_rate(
                 &self,
                 operator: &Operator,
                 w: &Buffer<$t>,
@@ -488,7 +488,7 @@ macro_rules! layers {
                 }
                 let w = part("the weights", w, operator.weight_len())?;
                 finite("the weights", w)?;
-                Ok(self.install(|| spectrum::splitting_factor(self.isa(), operator, w, step, frequencies)))
+                Ok(self.install(|| spectrum::splitting_rate(self.isa(), operator, w, step, frequencies)))
             }
 
             fn norm_bound(&self, operator: &Operator, w: &Buffer<$t>) -> Result<f64> {

@@ -165,7 +165,7 @@ fn plain_loops_have_the_same_bits_for_every_instruction_set() {
         let (w, mut gradient) = (single(operator.weight_len(), 4), Buffer::zeros(operator.weight_len()));
         let spectra = [
             cpu.install(|| symmetric_peak(isa, &operator, &w, &mut gradient)),
-            cpu.splitting_factor(&operator, &w, 0.1, 9).unwrap(),
+            cpu.splitting_rate(&operator, &w, 0.1, 9).unwrap(),
         ];
         let arrays = [&x, &y, &z, &gx, &gscale, &goffset, &mean, &square, &sums, &gradient];
         (arrays.map(|array| array.to_vec()), spectra)

@@ -325,15 +325,18 @@ __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const
         wanted[h] = sample < plane.batch && active[sample] == 1 && !is_whole(flows, sample);
     }
     if (!__syncthreads_or(wanted[0] || wanted[1])) return;
-    for (u32 i = threadIdx.x; i < TILES; i += THREADS) staged[i] = tiles[(frequency * (S / T) + blockIdx.z) * TILES + i];
+    tiles += (frequency * (S / T) + blockIdx.z) * TILES;
+    for (u32 i = threadIdx.x; i < TILES; i += THREADS) staged[i] = tiles[i];
     u32 a[2 * S][4];
-    u64 at[2] = {(frequency * plane.batch + first) * (16 * S) + 4 * place, (frequency * plane.batch + first + 8) * (16 * S) + 4 * place};
+    // Of the second sample, 8 further on.
+    constexpr u32 SECOND = 8 * 16 * S;
+    u64 at = (frequency * plane.batch + first) * (16 * S) + 4 * place;
 #pragma unroll
     for (u32 h = 0; h < 2; h++)
 #pragma unroll
         for (u32 s = 0; s < S; s++) {
             uint4 in = {0, 0, 0, 0};
-            if (wanted[h]) in = *(const uint4*)(from.changes + at[h] + 16 * s);
+            if (wanted[h]) in = *(const uint4*)(from.changes + at + h * SECOND + 16 * s);
             a[2 * s][h] = in.x;
             a[2 * s][2 + h] = in.y;
             a[2 * s + 1][h] = in.z;
@@ -342,25 +345,26 @@ __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const
     __syncthreads();
     if (!warp_max(wanted[0] || wanted[1])) return;
     float gain = 1.0f / (float)(plane.height * plane.width);
+    u32* out_at = to.changes + at + 16 * (blockIdx.z * T);
+    const uint4* lane_tiles = staged + lane;
 #pragma unroll 1
     for (u32 j = 0; j < T; j++) {
-        float sums[4][4];
+        u32 out[2][4];
 #pragma unroll
         for (u32 e = 0; e < 4; e++) {
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) sums[e][i] = 0.0f;
+            float sums[4] = {};
 #pragma unroll
             for (u32 s = 0; s < S; s++) {
-                uint4 b = staged[((j * 4 + e) * S + s) * 32 + lane];
-                multiply_f16(sums[e], a[2 * s], b.x, b.y);
-                multiply_f16(sums[e], a[2 * s + 1], b.z, b.w);
+                uint4 b = lane_tiles[((j * 4 + e) * S + s) * 32];
+                multiply_f16(sums, a[2 * s], b.x, b.y);
+                multiply_f16(sums, a[2 * s + 1], b.z, b.w);
             }
+#pragma unroll
+            for (u32 h = 0; h < 2; h++) out[h][e] = narrow({gain * sums[2 * h], gain * sums[2 * h + 1]});
         }
 #pragma unroll
-        for (u32 h = 0; h < 2; h++) {
-            auto out = [&](u32 e) { return narrow({gain * sums[e][2 * h], gain * sums[e][2 * h + 1]}); };
-            if (wanted[h]) *(uint4*)(to.changes + at[h] + 16 * (blockIdx.z * T + j)) = {out(0), out(1), out(2), out(3)};
-        }
+        for (u32 h = 0; h < 2; h++)
+            if (wanted[h]) *(uint4*)(out_at + h * SECOND + 16 * j) = {out[h][0], out[h][1], out[h][2], out[h][3]};
     }
 }
 

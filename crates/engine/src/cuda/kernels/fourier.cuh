@@ -188,17 +188,25 @@ __device__ inline void joined(float (&re)[N], float (&im)[N], u32 k, const Waves
 // The power of two that brings a change to [1/4, 1/2); 1 where there is no such.
 __device__ inline float change_scale(double size) {
     if (!(size > 1e-30 && size < 1e30)) return 1.0f;
-    return (float)exp2(-2.0 - floor(log2(size)));
+    int exponent = (int)(__double_as_longlong(size) >> 52) - 1023;
+    return __uint_as_float((u32)(127 - 2 - exponent) << 23);
 }
 
-// A change is rounded to f16 twice on its way, and what it is multiplied by once: to 2^-11 each.
-#define CHANGE_ROUNDING (3.0 / 2048)
+// A change is rounded to f16 three times on its way at most, and what it is multiplied by three times (its matrix, and the turns of the
+// transforms of ripples.cuh): to 2^-12 each.
+#define CHANGE_ROUNDING (6.0 / 4096)
 // What rounding may have of the tolerance.
 #define ROUNDING_SHARE 0.05
+// A sample sends all of u once before its end. What the changes after that add is far below the share if it does so within this many
+// tolerances of the end, and then it need not wait for it.
+#define AHEAD 6.0
+// Samples send all of u in the same iterations (planes.rs): the product for those costs as much for one as for all.
+#define WHOLE_PERIOD 4
 
-// How the next waves are sent, after a change of `gap` that brought `error` with it; `wanted`: the answer waits for all of u.
-__device__ inline Flow next_flow(const Flow& flow, double gap, double error, bool wanted, u64 len) {
-    bool whole = wanted || gap < 4.0 * error;
+// How the waves are sent in the next iteration, after a change of `gap` in this one that brought `error` with it; `wanted`: the answer
+// will need all of u.
+__device__ inline Flow next_flow(const Flow& flow, u32 iteration, double gap, double error, bool wanted, u64 len) {
+    bool whole = (iteration + 1) % WHOLE_PERIOD == 0 && (wanted || gap < 4.0 * error);
     return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(gap / sqrt((double)len)), error};
 }
 
@@ -214,10 +222,10 @@ static void copy_later(void* to, const void* from) { memcpy(to, from, BYTES); }
 static void await_copies() {}
 #else
 extern __shared__ __align__(16) char plane_memory[];
-// Copies to shared memory that go on while the thread does.
+// Copies to shared memory that go on while the thread does; nothing there may be read before `await_copies`.
 template <u32 BYTES>
 __device__ inline void copy_later(void* to, const void* from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES));
 }
 __device__ inline void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #endif
@@ -232,7 +240,7 @@ struct Frame {
     static constexpr u32 ROW = HALF * CHANNELS + 8, PIXELS = N * CHANNELS + CHANNELS;
     static_assert(LINES <= PLANE_THREADS, "a thread has one line");
 
-    const Plane& plane;
+    const Plane plane;
     u64 sample;
     u32 first, groups;
     Wave* rows;
@@ -255,15 +263,21 @@ struct Frame {
 
     // Begins to bring the block's share of x to shared memory.
     __device__ void fetch(const float* x) {
-        for (u32 i = threadIdx.x; i < N * N * CHANNELS / 4; i += PLANE_THREADS) {
-            u32 at = i / (CHANNELS / 4), c = i % (CHANNELS / 4) * 4;
-            const float* from = x + (sample * N * N + at) * plane.channels + first + c;
+        constexpr u32 QUADS = CHANNELS / 4, PASS = PLANE_THREADS / QUADS;
+        u32 c = threadIdx.x % QUADS * 4;
+        const float* from = x + sample * N * N * plane.channels + first + c;
+        if (first + c >= plane.channels) return;
+        bool by_four = plane.channels % 4 == 0, second = first + c + 2 < plane.channels;
+#pragma unroll
+        for (u32 begin = 0; begin < N * N; begin += PASS) {
+            u32 at = begin + threadIdx.x / QUADS;
+            if (N * N % PASS != 0 && at >= N * N) break;
             float* to = image + at / N * PIXELS + at % N * CHANNELS + c;
-            if (plane.channels % 4 == 0) {
-                if (first + c < plane.channels) copy_later<16>(to, from);
+            if (by_four) {
+                copy_later<16>(to, from + at * plane.channels);
             } else {
-                if (first + c < plane.channels) copy_later<8>(to, from);
-                if (first + c + 2 < plane.channels) copy_later<8>(to + 2, from + 2);
+                copy_later<8>(to, from + at * plane.channels);
+                if (second) copy_later<8>(to + 2, from + at * plane.channels + 2);
             }
         }
     }
@@ -394,9 +408,10 @@ __device__ void plane_back(const Plane& plane, Wave* spectra, float a, const flo
     frame.rows_in(re, im);
 #pragma unroll
     for (u32 k = 0; k < N; k++) {
-        Wave v = frame.fetched(k), sum = {re[k] + fmaf(a, v.re, b), im[k] + fmaf(a, v.im, b)};
-        *(Wave*)(out + frame.pixel(k)) = sum;
-        if (second) *(Wave*)(second + frame.pixel(k)) = sum;
+        Wave v = frame.fetched(k);
+        float2 sum = {re[k] + fmaf(a, v.re, b), im[k] + fmaf(a, v.im, b)};
+        __stcg((float2*)(out + frame.pixel(k)), sum);
+        if (second) __stcg((float2*)(second + frame.pixel(k)), sum);
     }
 }
 
@@ -404,7 +419,9 @@ __device__ void plane_back(const Plane& plane, Wave* spectra, float a, const flo
 enum : u32 { SLOPES, KINKED, PLAIN_TANH };
 template <u32 KIND>
 __device__ inline float reflected(const Reflection& by, float g) {
-    float e = KIND == KINKED ? (g > 0.0f ? g : g * by.factor) : tanhf(g);
+    // The factor is at most 1.
+    if (KIND == KINKED) return fmaxf(g, fmaf(2.0f, by.factor, -1.0f) * g);
+    float e = tanhf(g);
     return e + (e - g);
 }
 
@@ -444,9 +461,16 @@ struct PairPath {
         else d.difference += difference;
     }
     // Of the whole block, for its first thread.
-    __device__ Distance together() {
+    __device__ Distance together(u32 measure) {
         __shared__ Distance warps[PLANE_THREADS / 32];
-        d = joined_lanes(d);
+        if (measure == SUP) {
+            d = joined_lanes(d);
+        } else {
+            for (u32 off = 16; off > 0; off /= 2) {
+                d.difference += __shfl_xor_sync(~0u, d.difference, off);
+                d.size += __shfl_xor_sync(~0u, d.size, off);
+            }
+        }
         if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = d;
         __syncthreads();
         Distance all = no_distance();
@@ -461,10 +485,10 @@ __device__ inline void conclude_flow(const Stopping& stopping, u32 iteration, co
     if (flows) {
         Flow flow = flows[sample];
         double gap = sqrt(d.difference), error = flow.whole_back ? 0.0 : flow.error + CHANGE_ROUNDING * gap;
-        bool near = !samples.progress[sample].bad && residual_of(stopping.measure, d) <= stopping.tolerance;
-        bool wanted = near && error > ROUNDING_SHARE * stopping.tolerance * sqrt(d.size);
-        flows[sample] = next_flow(flow, gap, error, wanted, len);
-        if (wanted && iteration < stopping.max_iterations) return;
+        double residual = residual_of(stopping.measure, d);
+        bool rough = !samples.progress[sample].bad && error > ROUNDING_SHARE * stopping.tolerance * sqrt(d.size);
+        flows[sample] = next_flow(flow, iteration, gap, error, rough && residual <= AHEAD * stopping.tolerance, len);
+        if (rough && residual <= stopping.tolerance && iteration < stopping.max_iterations) return;
     }
     conclude(stopping, iteration, samples, sample, d);
 }
@@ -480,59 +504,66 @@ struct Course {
     Flow* flows;
 };
 
-// One iteration from the products on; iteration 0 only sends the first u. The last block of a sample to get here ends it, by the parts
-// of all, added in their order.
+// Whether a sample has changes coming back and sends changes: those are moved by other kernels, where there are such (ripples.cuh).
+__device__ inline bool is_rippling(const Flow& flow) { return !flow.whole_back && !flow.whole_next; }
+
+// A thread's row of u that came back: g and the answer's distance from it, and the row that is sent.
 template <u32 N, u32 KIND>
-__device__ void plane_step(const Plane& plane, const Course& course, u32 iteration, const Reflection& by, const Waters& waves, const float* k,
-                           const float* slopes, float* g) {
-    Frame<N> frame(plane);
-    u32 sample = frame.sample, measure = course.stopping.measure;
-    if (course.samples.active[sample] != 1) return;
-    frame.fetch(g);
-    Flow flow = course.flows ? course.flows[sample] : Flow{1, 1, 1.0f, 1.0f, 0.0};
-    float back = 1.0f / flow.scale_back;
-    bool fresh = flow.whole_back && iteration > 0;
-    if (iteration > 0) frame.columns_in(waves, flow.whole_back);
-    await_copies();
-    __syncthreads();
-    PairPath path;
-    if (frame.has_row()) {
-        float re[N], im[N];
-        if (iteration > 0) frame.rows_in(re, im);
-        // Some at a time: loads do not pass the stores before them.
-        constexpr u32 SOME = 4;
+struct RowStep {
+    // What some pixels need is on its way while those before them are worked on: loads do not pass stores.
+    static constexpr u32 SOME = 4;
+    const Frame<N>& frame;
+    const Flow& flow;
+    const Reflection& by;
+    // Where g starts anew from, if it does: k, and what comes back is all of u.
+    const float* k;
+    const float* slopes;
+    float2 start[SOME], ahead[SOME];
+
+    __device__ RowStep(const Frame<N>& frame, const Flow& flow, const Reflection& by, const float* k, const float* slopes)
+        : frame(frame), flow(flow), by(by), k(k), slopes(slopes) {
+        bring(0);
+    }
+    __device__ void bring(u32 begin) {
+#pragma unroll
+        for (u32 i = 0; i < SOME; i++) {
+            if (k) start[i] = __ldg((const float2*)(k + frame.pixel(begin + i)));
+            if (KIND == SLOPES) ahead[i] = __ldg((const float2*)(slopes + frame.pixel(begin + i)));
+        }
+    }
+    __device__ void advance(u32 measure, float (&re)[N], float (&im)[N], float* g, PairPath& path) {
+        float back = 1.0f / flow.scale_back;
 #pragma unroll
         for (u32 begin = 0; begin < N; begin += SOME) {
-            Wave old[SOME], from[SOME], next[SOME];
+            Wave old[SOME], next[SOME];
             float2 d[SOME];
 #pragma unroll
             for (u32 i = 0; i < SOME; i++) {
-                u64 at = frame.pixel(begin + i);
-                old[i] = from[i] = next[i] = frame.fetched(begin + i);
-                if (fresh) from[i] = *(const Wave*)(k + at);
-                d[i] = KIND == SLOPES ? __ldg((const float2*)(slopes + at)) : float2{0.0f, 0.0f};
+                u32 x = begin + i;
+                old[i] = frame.fetched(x);
+                Wave from = k ? Wave{start[i].x, start[i].y} : old[i];
+                next[i] = {fmaf(re[x], back, from.re), fmaf(im[x], back, from.im)};
+                d[i] = KIND == SLOPES ? ahead[i] : float2{0.0f, 0.0f};
             }
-            if (iteration > 0) {
-#pragma unroll
-                for (u32 i = 0; i < SOME; i++) {
-                    u32 x = begin + i;
-                    next[i] = {fmaf(re[x], back, from[i].re), fmaf(im[x], back, from[i].im)};
-                    *(Wave*)(g + frame.pixel(x)) = next[i];
-                }
-                path.add(measure, old, next);
-            }
+            if (begin + SOME < N) bring(begin + SOME);
+            path.add(measure, old, next);
 #pragma unroll
             for (u32 i = 0; i < SOME; i++) {
-                re[begin + i] = sent<KIND>(by, d[i].x, old[i].re, next[i].re, flow);
-                im[begin + i] = sent<KIND>(by, d[i].y, old[i].im, next[i].im, flow);
+                u32 x = begin + i;
+                // By name, since two numbers are else stored one by one.
+                __stcg((float2*)(g + frame.pixel(x)), float2{next[i].re, next[i].im});
+                re[x] = sent<KIND>(by, d[i].x, old[i].re, next[i].re, flow);
+                im[x] = sent<KIND>(by, d[i].y, old[i].im, next[i].im, flow);
             }
         }
-        frame.rows_out(re, im);
     }
-    __syncthreads();
-    frame.columns_out(waves, flow.whole_next);
-    if (iteration == 0) return;
-    Distance part = path.together();
+};
+
+// The last block of a sample to get here ends it, by the parts of all, added in their order.
+template <u32 N>
+__device__ void conclude_part(const Frame<N>& frame, const Course& course, u32 iteration, u32 measure, PairPath& path) {
+    u32 sample = frame.sample;
+    Distance part = path.together(measure);
     if (threadIdx.x != 0) return;
     course.parts[blockIdx.x] = part;
     __threadfence();
@@ -541,14 +572,44 @@ __device__ void plane_step(const Plane& plane, const Course& course, u32 iterati
     __threadfence();
     Distance all = no_distance();
     for (u32 group = 0; group < frame.groups; group++) all = joined(all, course.parts[(u64)sample * frame.groups + group]);
-    conclude_flow(course.stopping, iteration, course.samples, sample, all, course.flows, (u64)N * N * plane.channels);
+    conclude_flow(course.stopping, iteration, course.samples, sample, all, course.flows, (u64)N * N * frame.plane.channels);
+}
+
+// One iteration from the products on; iteration 0 only sends the first u. `others`: rippling samples are not meant.
+template <u32 N, u32 KIND>
+__device__ void plane_step(const Plane& plane, const Course& course, u32 iteration, const Reflection& by, const Waters& waves, const float* k,
+                           const float* slopes, float* g, u32 others) {
+    Frame<N> frame(plane);
+    if (course.samples.active[frame.sample] != 1) return;
+    Flow flow = course.flows ? course.flows[frame.sample] : Flow{1, 1, 1.0f, 1.0f, 0.0};
+    if (others && is_rippling(flow)) return;
+    frame.fetch(g);
+    if (iteration > 0) frame.columns_in(waves, flow.whole_back);
+    await_copies();
+    __syncthreads();
+    PairPath path;
+    if (frame.has_row()) {
+        RowStep<N, KIND> row(frame, flow, by, flow.whole_back && iteration > 0 ? k : nullptr, slopes);
+        float re[N], im[N];
+        if (iteration > 0) {
+            frame.rows_in(re, im);
+        } else {
+#pragma unroll
+            for (u32 x = 0; x < N; x++) re[x] = im[x] = 0.0f;
+        }
+        row.advance(course.stopping.measure, re, im, g, path);
+        frame.rows_out(re, im);
+    }
+    __syncthreads();
+    frame.columns_out(waves, flow.whole_next);
+    if (iteration > 0) conclude_part(frame, course, iteration, course.stopping.measure, path);
 }
 
 #define PLANE(N, KIND, name)                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(PLANE_THREADS, N > 28 ? 3 : 4)                                                                       \
     fourier_plane_##name##_##N(Plane plane, Course course, u32 iteration, Reflection by, Waters waves, const float* k, const float* slopes,  \
-                               float* g) {                                                                                                   \
-        plane_step<N, KIND>(plane, course, iteration, by, waves, k, slopes, g);                                                              \
+                               float* g, u32 others) {                                                                                       \
+        plane_step<N, KIND>(plane, course, iteration, by, waves, k, slopes, g, others);                                                      \
     }
 #define PLANES(N)                                                                                                                            \
     PLANE(N, SLOPES, slopes)                                                                                                                 \

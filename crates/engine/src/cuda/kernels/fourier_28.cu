@@ -1,4 +1,5 @@
 // Peaceman-Rachford's splitting of circular convolutions of images of 28 x 28 pixels.
-#include "fourier.cuh"
+#include "ripples.cuh"
 
 PLANES(28)
+RIPPLES(28)

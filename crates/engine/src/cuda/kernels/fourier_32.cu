@@ -1,4 +1,5 @@
 // Peaceman-Rachford's splitting of circular convolutions of images of 32 x 32 pixels.
-#include "fourier.cuh"
+#include "ripples.cuh"
 
 PLANES(32)
+RIPPLES(32)
