@@ -8,8 +8,8 @@ use crate::{Adjoint, Result};
 
 /// Frequencies of a convolution that the choice of a splitting's step looks at.
 const STEP_FREQUENCIES: usize = 12;
-/// Rounds of the search for it: to within a seventh.
-const STEP_ROUNDS: usize = 8;
+/// Rounds of the search for it: to within a fiftieth, so that devices that round otherwise choose nearly the same.
+const STEP_ROUNDS: usize = 12;
 
 impl<D: Backend> Equilibrium<D> {
     /// The step of the splitting solvers, once it is chosen.

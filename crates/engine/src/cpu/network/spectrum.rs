@@ -78,11 +78,13 @@ pub(super) fn norm_bound<T: Real>(operator: &Operator, w: &[T]) -> f64 {
     (largest(&rows) * largest(&cols)).sqrt()
 }
 
-/// How fast Peaceman-Rachford's splitting is with a step, as a factor per iteration: the mean `(mean of s^32)^(1/32)` of the singular
+/// How fast Peaceman-Rachford's splitting is with a step, as a factor per iteration: the mean `(mean of s^64)^(1/64)` of the singular
 /// values `s` of `2R - I = (I - t(I - W)) (I + t(I - W))^-1`, for a convolution over at most `samples` frequencies, evenly spread.
 ///
-/// The largest singular value alone, which bounds every solve, is that of few directions, and a solve of some thirty iterations ends
-/// before they count: the step that is best for it takes up to twice the iterations. The power is about the number of iterations.
+/// The largest singular value alone, which bounds every solve, is that of few directions, and most solves end before they count: the
+/// step that is best for it takes a third more iterations, or more (layers of a trained network, 16 to 32 pixels wide, at a residual of
+/// 1e-3: 25 / 29 forward and adjoint, 18 / 21 by this mean). A lower power, 32, takes fewer still (15 / 17), but what then is left at the
+/// same residual is ten times the error.
 pub(super) fn splitting_rate<T: Real>(
     isa: Isa,
     operator: &Operator,
@@ -100,8 +102,8 @@ pub(super) fn splitting_rate<T: Real>(
             .enumerate()
             .map(|(i, r)| 2.0 * r - f64::from(u8::from(i % n == i / n)))
             .collect();
-        // The sum of s^32 is the squared Frobenius norm of (C'C)^8.
-        let power = (0..3).fold(gram(isa, n, &reflected), |m, _| gram(isa, n, &m));
+        // The sum of s^64 is the squared Frobenius norm of (C'C)^16.
+        let power = (0..4).fold(gram(isa, n, &reflected), |m, _| gram(isa, n, &m));
         power.iter().map(|x| x * x).sum::<f64>() / n as f64
     };
     let mean_power = match *operator {
@@ -119,7 +121,7 @@ pub(super) fn splitting_rate<T: Real>(
             powers.iter().sum::<f64>() / powers.len() as f64
         }
     };
-    mean_power.powf(1.0 / 32.0)
+    mean_power.powf(1.0 / 64.0)
 }
 
 /// `M'M` of a square matrix.
@@ -306,15 +308,15 @@ mod tests {
         let w: Vec<f64> = (0..16).map(|i| if i % 4 == i / 4 { diagonal[i / 4] } else { 0.0 }).collect();
         let rate = splitting_rate(Isa::detect(), &Operator::Dense { n: 4 }, &w, 0.3, 1);
         let reflected = |w: f64| (1.0 - 0.3 * (1.0 - w)) / (1.0 + 0.3 * (1.0 - w));
-        let mean = diagonal.iter().map(|&w| reflected(w).powi(32)).sum::<f64>() / 4.0;
-        assert!((rate - mean.powf(1.0 / 32.0)).abs() < 1e-12, "{rate} {mean}");
+        let mean = diagonal.iter().map(|&w| reflected(w).powi(64)).sum::<f64>() / 4.0;
+        assert!((rate - mean.powf(1.0 / 64.0)).abs() < 1e-12, "{rate} {mean}");
         for operator in &OPERATORS[..3] {
             let w: Vec<f64> = random(operator.weight_len(), 9).iter().map(|x| 0.2 * x).collect();
             let (n, m) = matrix(operator, &w);
             let dense = splitting_rate(Isa::detect(), &Operator::Dense { n }, &m, 0.7, 1);
             let found = splitting_rate(Isa::detect(), operator, &w, 0.7, usize::MAX);
             // Of conjugate frequencies one counts: some weigh half of what they do in the matrix.
-            assert!((dense / found).ln().abs() <= 2f64.ln() / 32.0 && found < 1.0, "{dense} {found}");
+            assert!((dense / found).ln().abs() <= 2f64.ln() / 64.0 && found < 1.0, "{dense} {found}");
         }
     }
 }
