@@ -82,9 +82,8 @@ pub(super) fn norm_bound<T: Real>(operator: &Operator, w: &[T]) -> f64 {
 /// values `s` of `2R - I = (I - t(I - W)) (I + t(I - W))^-1`, for a convolution over at most `samples` frequencies, evenly spread.
 ///
 /// The largest singular value alone, which bounds every solve, is that of few directions, and most solves end before they count: the
-/// step that is best for it takes a third more iterations, or more (layers of a trained network, 16 to 32 pixels wide, at a residual of
-/// 1e-3: 25 / 29 forward and adjoint, 18 / 21 by this mean). A lower power, 32, takes fewer still (15 / 17), but what then is left at the
-/// same residual is ten times the error.
+/// step that is best for it is too short for the others. The power is a choice: the lower it is, the longer the step and the fewer the
+/// iterations of a trained layer, but the larger the error that is left at the same residual.
 pub(super) fn splitting_rate<T: Real>(
     isa: Isa,
     operator: &Operator,
