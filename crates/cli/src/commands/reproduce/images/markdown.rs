@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::ledger::{Entry, Ledger};
 use super::rows::{self, SOUND};
-use super::{Task, made};
+use super::{Task, certified, made};
 use crate::paper::Column;
 use crate::statistics::{deviation, mean, median};
 
@@ -14,11 +14,12 @@ pub fn table(column: Column, names: &[&str], tasks: &[Task], ledger: &Ledger) ->
     let mut text = format!(
         "### {}\n\n\
          Test error in %, mean ± standard deviation; the difference to the paper's mean in the paper's standard deviations \
-         (negative is better). Proved per input: of the first 1000 test inputs, the share whose fixed point is proved to be \
+         (negative is better). Proved per input: of the first {} test inputs, the share whose fixed point is proved to be \
          the only one.\n\n\
          | model | runs | ours | paper | difference | proved per input | for every input | median factor | iterations | remarks |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
-        column.title()
+        column.title(),
+        certified(column)
     );
     for name in names {
         row(&mut text, column, name, &made(name, tasks, ledger));
