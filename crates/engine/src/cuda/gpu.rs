@@ -1,15 +1,15 @@
 //! A GPU by its driver: memory, one stream, kernels.
 
-use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 
-use super::kernel::{Argument, Kernel, Module, entries, module_named, module_with};
+use super::context::Context;
+use super::kernel::{Argument, Kernel, module_named, module_with};
 use super::times::Times;
 use crate::{EngineError, Result};
 
@@ -24,17 +24,13 @@ const PORTABLE_CLUSTER: u32 = 8;
 /// Threads of a block, as in `kernels/common.cuh`.
 pub(super) const THREADS: u32 = 256;
 
-/// A GPU that is in use.
+/// A GPU that is in use, by a stream of its own.
 pub(super) struct Gpu {
     device: sys::CUdevice,
-    context: sys::CUcontext,
+    context: Arc<Context>,
     stream: sys::CUstream,
     /// Where the stream is when [`Gpu::rest`] waits for it.
     mark: sys::CUevent,
-    /// Those of the files that are loaded, by name.
-    kernels: RwLock<HashMap<&'static str, Kernel>>,
-    /// Held while a file of kernels is loaded: whoever comes second finds it there.
-    loading: Mutex<()>,
     name: String,
     capability: i32,
     memory: u64,
@@ -43,8 +39,8 @@ pub(super) struct Gpu {
     times: Option<Times>,
 }
 
-// SAFETY: contexts, streams and functions are handles that the driver allows every thread to use; each call makes the context
-// current on its thread first.
+// SAFETY: streams and events are handles that the driver allows every thread to use; each call makes the context current on its
+// thread first.
 unsafe impl Send for Gpu {}
 // SAFETY: as above; the driver orders what is put on a stream by several threads.
 unsafe impl Sync for Gpu {}
@@ -154,19 +150,16 @@ impl Gpu {
                 CAPABILITY % 10
             )));
         }
-        // SAFETY: the device was handed out by the driver; `drop` releases what is retained here.
-        let context = said("opening a GPU", unsafe { result::primary_ctx::retain(device) })?;
-        // SAFETY: the context is retained.
-        said("opening a GPU", unsafe { result::ctx::set_current(context) })?;
+        let context = Context::of(device)?;
+        context.bind()?;
         keep_freed_memory(device)?;
         let stream = said("a stream", result::stream::create(result::stream::StreamKind::NonBlocking))?;
         let mark = said("an event", result::event::create(sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC))?;
         // SAFETY: as for the attributes.
         let memory = said("a GPU's memory", unsafe { result::device::total_mem(device) })? as u64;
         let sync = std::env::var("SUBDEQ_CUDA_SYNC").is_ok_and(|value| value != "0");
-        let (kernels, loading) = (RwLock::default(), Mutex::default());
         let times = Times::wanted();
-        Ok(Self { device, context, stream, mark, kernels, loading, name, capability, memory, sync, times })
+        Ok(Self { device, context, stream, mark, name, capability, memory, sync, times })
     }
 
     /// Its compute capability, times 10.
@@ -181,20 +174,19 @@ impl Gpu {
 
     /// A kernel, whose file is loaded if it has not been.
     fn kernel(&self, name: &'static str) -> Result<Kernel> {
-        let found = || self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
-        if let Some(kernel) = found() {
+        if let Some(kernel) = self.context.kernel(name) {
             return Ok(kernel);
         }
         let missing = || EngineError::DeviceFailed(format!("there is no kernel `{name}`: rebuild the PTX"));
-        self.load_once(module_with(name).ok_or_else(missing)?, |_, _| Ok(()))?;
-        found().ok_or_else(missing)
+        self.context.load_once(module_with(name).ok_or_else(missing)?, |_, _| Ok(()))?;
+        self.context.kernel(name).ok_or_else(missing)
     }
 
     /// Loads a file of kernels that are launched with such blocks, in clusters of so many.
     pub fn load(&self, name: &str, block: Block, cluster: u32) -> Result<()> {
         let module = module_named(name)
             .ok_or_else(|| EngineError::DeviceFailed(format!("there is no `{name}.ptx`: rebuild the PTX")))?;
-        self.load_once(module, |kernel, name| {
+        self.context.load_once(module, |kernel, name| {
             allow_shared(kernel, name, block.shared)?;
             if cluster > PORTABLE_CLUSTER {
                 let large = Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
@@ -202,23 +194,6 @@ impl Gpu {
             }
             Ok(())
         })
-    }
-
-    /// Loads a file of kernels and prepares each of them, if that has not been done.
-    fn load_once(&self, module: &Module, prepare: impl Fn(&Kernel, &str) -> Result<()>) -> Result<()> {
-        let _alone = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = entries(module.ptx).next().map(|(kernel, _)| kernel);
-        let is_there = |name| self.kernels.read().unwrap_or_else(PoisonError::into_inner).contains_key(name);
-        if first.is_none_or(is_there) {
-            return Ok(());
-        }
-        self.bind()?;
-        let loaded = load_module(module)?;
-        for (name, kernel) in &loaded {
-            prepare(kernel, name)?;
-        }
-        self.kernels.write().unwrap_or_else(PoisonError::into_inner).extend(loaded);
-        Ok(())
     }
 
     /// How many clusters of a kernel can be at work at once; 0 if it cannot run at all.
@@ -261,8 +236,7 @@ impl Gpu {
 
     /// Makes the GPU's context current on this thread.
     fn bind(&self) -> Result<()> {
-        // SAFETY: the context is retained for as long as `self` lives.
-        said("the GPU", unsafe { result::ctx::set_current(self.context) })
+        self.context.bind()
     }
 
     /// The most bytes of the process's pool that were in use at one time; the code of kernels is not counted.
@@ -348,11 +322,10 @@ impl Drop for Gpu {
             if let Some(times) = self.times.as_ref().filter(|_| self.wait().is_ok()) {
                 times.show();
             }
-            // SAFETY: stream and event are this GPU's own, all arrays on it are gone (they hold the GPU), and the context was retained once.
+            // SAFETY: stream and event are this GPU's own, and all arrays on it are gone (they hold the GPU).
             unsafe {
                 let _ = result::event::destroy(self.mark);
                 let _ = result::stream::destroy(self.stream);
-                let _ = result::primary_ctx::release(self.device);
             }
         }
     }
@@ -385,25 +358,6 @@ fn set_attribute(kernel: &Kernel, name: &str, attribute: Attribute, value: i32) 
     // SAFETY: a kernel's function is loaded.
     let set = unsafe { result::function::set_function_attribute(kernel.function(), attribute, value) };
     set.map_err(|error| failed(&format!("{attribute:?} {value} of kernel `{name}`"), &error))
-}
-
-/// Loads a file of kernels.
-fn load_module(module: &Module) -> Result<HashMap<&'static str, Kernel>> {
-    let mut kernels = HashMap::new();
-    let image =
-        CString::new(module.ptx).map_err(|_| EngineError::DeviceFailed("PTX with a zero byte".into()))?;
-    // SAFETY: the image is text that ends with a zero, as the driver expects of PTX.
-    let loaded = unsafe { result::module::load_data(image.as_ptr().cast()) };
-    let loaded = loaded.map_err(|error| failed(&format!("loading `{}.ptx`", module.name), &error))?;
-    for (name, parameters) in entries(module.ptx) {
-        let symbol =
-            CString::new(name).map_err(|_| EngineError::DeviceFailed("a name with a zero byte".into()))?;
-        // SAFETY: the module is loaded, and stays so: modules are never unloaded.
-        let function = unsafe { result::module::get_function(loaded, symbol) };
-        let function = function.map_err(|error| failed(&format!("kernel `{name}`"), &error))?;
-        kernels.insert(name, Kernel::new(function, parameters));
-    }
-    Ok(kernels)
 }
 
 /// Numbers in the GPU's memory.
@@ -558,11 +512,11 @@ impl<T> Drop for Memory<T> {
 }
 
 /// The driver's answer, as the engine's.
-fn said<R>(what: &str, answer: Result<R, DriverError>) -> Result<R> {
+pub(super) fn said<R>(what: &str, answer: Result<R, DriverError>) -> Result<R> {
     answer.map_err(|error| failed(what, &error))
 }
 
-fn failed(what: &str, error: &DriverError) -> EngineError {
+pub(super) fn failed(what: &str, error: &DriverError) -> EngineError {
     EngineError::DeviceFailed(format!(
         "{what}: {}. An error of an earlier kernel may show only now: SUBDEQ_CUDA_SYNC=1 names it",
         words(error)

@@ -10,6 +10,7 @@
 //! `SUBDEQ_CUDA_SYNC=1` in the environment waits after every kernel, so that an error names the kernel that made it;
 //! `SUBDEQ_CUDA_TIMES=1` shows where the time went when the GPU is no longer used.
 
+mod context;
 mod convolution;
 mod data_sets;
 mod equilibria;

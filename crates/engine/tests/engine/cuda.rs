@@ -723,6 +723,26 @@ fn peaks_of_many_shapes() {
 }
 
 #[test]
+fn a_gpu_may_be_opened_several_times_and_outlives_who_opened_it_first() {
+    let Some(gpu) = gpu("opening it several times") else { return };
+    fn filled(gpu: &Cuda) -> Vec<f64> {
+        let mut x = gpu.zeros(1000).unwrap();
+        gpu.fill(700, 0.1, &mut x).unwrap();
+        down(gpu, &x, 1000)
+    }
+    let expected = filled(gpu);
+    assert_eq!(expected.iter().filter(|&&x| x == f64::from(0.1f32)).count(), 700);
+    let kept = Cuda::new(0).unwrap();
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (0..4).map(|_| scope.spawn(|| filled(&Cuda::new(0).unwrap()))).collect();
+        for other in others {
+            assert_eq!(other.join().unwrap(), expected);
+        }
+    });
+    assert_eq!(filled(&kept), expected);
+}
+
+#[test]
 fn spectra_are_those_of_the_cpu() {
     let Some(gpu) = gpu("spectra") else { return };
     let w: Vec<f64> = numbers(1, DENSE.weight_len()).iter().map(|x| f64::from((0.1 * x) as f32)).collect();
