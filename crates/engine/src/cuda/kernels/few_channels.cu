@@ -23,6 +23,7 @@ struct Band {
     __device__ void load(const Few& shape, const float* x, u32 tile) {
         u32 bands = (shape.height + ROWS - 1) / ROWS, top = tile % bands * ROWS;
         const float* image = x + (u64)(tile / bands) * shape.height * shape.width * CHANNELS;
+#pragma unroll
         for (u32 at = threadIdx.x; at < (ROWS + 2) * STRIDE; at += THREADS) {
             int row = (int)(top + at / STRIDE) - 1, column = (int)(at % STRIDE / CHANNELS) - 1;
             int height = shape.height, width = shape.width;
@@ -91,6 +92,20 @@ convolve_few_3(Few shape, const float* x, const float* w, const float* bias, u32
     convolve_few<3>(shape, x, w, bias, rectified, y);
 }
 
+// A strip of the gradients of one output, zero where the output is not positive (if `y` is given) and beyond the image.
+__device__ inline void load_strip(const Few& shape, const float* y, const float* gy, u64 first, u32 unit, u32 output, float (&g)[STRIP]) {
+    u32 strips = (shape.width + STRIP - 1) / STRIP, strip = unit % strips, row = unit / strips;
+    u64 at = (first + (u64)row * shape.width + strip * STRIP) * shape.outputs + output;
+#pragma unroll
+    for (u32 p = 0; p < STRIP; p++) {
+        // Both are asked for before either is looked at.
+        u64 here = at + (u64)p * shape.outputs;
+        bool inside = strip * STRIP + p < shape.width;
+        float above = inside && y ? y[here] : 1.0f, gradient = inside ? gy[here] : 0.0f;
+        g[p] = above > 0.0f ? gradient : 0.0f;
+    }
+}
+
 // Sums of gy x over the pixels of the tiles of this block, [channel and tap][output], then of gy alone: partial[block][.].
 template <u32 CHANNELS>
 __device__ void few_gradient(const Few& shape, const float* x, const float* y, const float* gy, float* partial) {
@@ -102,22 +117,20 @@ __device__ void few_gradient(const Few& shape, const float* x, const float* y, c
 #pragma unroll
     for (u32 k = 0; k <= 9 * CHANNELS; k++) sums[k] = 0.0f;
     for (u32 tile = blockIdx.x; tile < shape.tiles; tile += gridDim.x) {
-        band.load(shape, x, tile);
-        __syncthreads();
         u32 top = tile % bands * ROWS, rows = shape.height - top < ROWS ? shape.height - top : ROWS;
         u64 first = ((u64)(tile / bands) * shape.height + top) * shape.width;
-        for (u32 unit = walker; walker < walkers && unit < rows * strips; unit += walkers) {
+        u32 units = walker < walkers ? rows * strips : 0;
+        // The next strip is on its way while this one is worked on, the first one while the band is.
+        float g[STRIP], next[STRIP];
+        if (walker < units) load_strip(shape, y, gy, first, walker, output, next);
+        band.load(shape, x, tile);
+        __syncthreads();
+        for (u32 unit = walker; unit < units; unit += walkers) {
             u32 strip = unit % strips, row = unit / strips;
-            u64 at = (first + (u64)row * shape.width + strip * STRIP) * shape.outputs + output;
-            float g[STRIP], seen[(STRIP + 4) * CHANNELS];
+            float seen[(STRIP + 4) * CHANNELS];
 #pragma unroll
-            for (u32 p = 0; p < STRIP; p++) {
-                // Both are asked for before either is looked at.
-                u64 here = at + (u64)p * shape.outputs;
-                bool inside = strip * STRIP + p < shape.width;
-                float above = inside && y ? y[here] : 1.0f, gradient = inside ? gy[here] : 0.0f;
-                g[p] = above > 0.0f ? gradient : 0.0f;
-            }
+            for (u32 p = 0; p < STRIP; p++) g[p] = next[p];
+            if (unit + walkers < units) load_strip(shape, y, gy, first, unit + walkers, output, next);
 #pragma unroll
             for (u32 down = 0; down < 3; down++) {
                 band.window(row + down, strip, seen);

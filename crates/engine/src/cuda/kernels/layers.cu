@@ -211,6 +211,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_pool_sums(NormPool sh
     sums[(c * SUM_PARTS + part) * 2 + 1] = weighted;
 }
 
+// Pixels that a thread of the gradient asks for at a time.
+#define AHEAD 4
+
 // gx = slope g - level - tilt x, the constants per channel; and the gradients for scale and offset.
 extern "C" __global__ void __launch_bounds__(THREADS)
 norm_pool_gradient(NormPool shape, const float* x, const float* scale, const float* mean, const float* inverse, const double* sums,
@@ -236,15 +239,23 @@ norm_pool_gradient(NormPool shape, const float* x, const float* scale, const flo
     u64 sample = at / ((u64)shape.width * shape.height);
     // Half a pixel from every border between windows: rounding cannot carry a pixel over one.
     float windows = 1.0f / (float)shape.window;
-#pragma unroll 4
-    for (; at < end; at += lane.sharers) {
-        u32 down = (u32)(((float)row + 0.5f) * windows), right = (u32)(((float)column + 0.5f) * windows);
-        // Pixels that no window covers have no gradient of their own.
-        bool covered = down < shape.rows && right < shape.cols;
-        float g = covered ? slope * gy[(sample * shape.channels + c) * cells + down * shape.cols + right] : 0.0f;
-        gx[at * shape.channels + c] = g - level - tilt * x[at * shape.channels + c];
-        for (column += lane.sharers; column >= shape.width; column -= shape.width)
-            if (++row == shape.height) row = 0, sample++;
+    // What several pixels need is asked for before any of it is used: a store might change it, as far as the compiler knows.
+    while (at < end) {
+        float g[AHEAD], value[AHEAD];
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; k++) {
+            u64 here = at + (u64)k * lane.sharers;
+            u32 down = (u32)(((float)row + 0.5f) * windows), right = (u32)(((float)column + 0.5f) * windows);
+            // Pixels that no window covers have no gradient of their own.
+            bool covered = here < end && down < shape.rows && right < shape.cols;
+            g[k] = covered ? gy[(sample * shape.channels + c) * cells + down * shape.cols + right] : 0.0f;
+            value[k] = here < end ? x[here * shape.channels + c] : 0.0f;
+            for (column += lane.sharers; column >= shape.width; column -= shape.width)
+                if (++row == shape.height) row = 0, sample++;
+        }
+#pragma unroll
+        for (u32 k = 0; k < AHEAD; k++, at += lane.sharers)
+            if (at < end) gx[at * shape.channels + c] = slope * g[k] - level - tilt * value[k];
     }
 }
 

@@ -98,7 +98,10 @@ fn remarks(name: &str, entries: &[&Entry]) -> Vec<String> {
     }
     let converged = entries.iter().map(|entry| entry.converged).fold(1.0, f64::min);
     if converged < 1.0 {
-        remarks.push(format!("{:.1} % of the test solves at the iteration limit", 100.0 * (1.0 - converged)));
+        remarks.push(format!(
+            "up to {:.2} % of a run's test solves at the iteration limit",
+            100.0 * (1.0 - converged)
+        ));
     }
     remarks
 }
