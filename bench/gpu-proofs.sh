@@ -1,6 +1,6 @@
 #!/bin/bash
-# What "accuracy with a proof" (RESULTS.md) still lacks, on a GPU: the missing seeds of one tied layer on SVHN, what the layer and what the
-# recipe gives on CIFAR-10, and CIFAR-10 with a bounded gain. What is there is not made again; begun runs go on.
+# What "accuracy with a proof" (RESULTS.md) still lacks, on a GPU: seeds of one row and a row without crops of what the layer and what
+# the recipe gives on CIFAR-10, and CIFAR-10 with a bounded gain. What is there is not made again; begun runs go on.
 #   bench/gpu-proofs.sh [SECONDS]      stops after so many seconds (default: when all is made)
 # SUBDEQ (the program), DATA (the data sets), JOBS (runs side by side), OUT (ledgers), RUNS may be set.
 set -u
