@@ -1,8 +1,8 @@
 //! What everything in the process that uses one GPU has in common: its context, and the kernels that are loaded there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use cudarc::driver::result;
 use cudarc::driver::sys;
@@ -26,7 +26,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 /// The contexts in use, by the number of their GPU.
-static CONTEXTS: LazyLock<Mutex<HashMap<i32, Weak<Context>>>> = LazyLock::new(Mutex::default);
+static CONTEXTS: Mutex<BTreeMap<sys::CUdevice, Weak<Context>>> = Mutex::new(BTreeMap::new());
 
 impl Context {
     /// The context of a GPU that the driver has handed out.

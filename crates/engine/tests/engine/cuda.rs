@@ -723,7 +723,7 @@ fn peaks_of_many_shapes() {
 }
 
 #[test]
-fn a_gpu_may_be_opened_several_times_and_outlives_who_opened_it_first() {
+fn a_gpu_may_be_opened_several_times_and_closed_while_others_use_it() {
     let Some(gpu) = gpu("opening it several times") else { return };
     fn filled(gpu: &Cuda) -> Vec<f64> {
         let mut x = gpu.zeros(1000).unwrap();

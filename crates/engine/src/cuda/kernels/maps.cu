@@ -70,7 +70,6 @@ slope_product(Map map, u32 batch, const float* g, const float* v, const float* g
     Share share = share_of(batch);
     if (active && !active[share.sample]) return;
     u64 at = (u64)share.sample * map.planes * map.len, state = (u64)share.sample * map.len;
-#pragma unroll 4
     for (u64 i = share.first; i < map.planes * map.len; i += share.step) {
         // There are two planes at most.
         u64 entry = i < map.len ? i : i - map.len;
