@@ -6,7 +6,7 @@
 # SUBDEQ (the program), DATA (the data sets), COLUMNS, MODELS, SEEDS, JOBS (runs side by side per column), OUT (ledgers), RUNS may be set.
 set -u
 cd "$(dirname "$0")/.."
-export CUDA_DEVICE_MAX_CONNECTIONS=32 # with the usual 8, of more runs side by side some wait for the kernels of others
+export CUDA_DEVICE_MAX_CONNECTIONS=32 # with the usual 8, of more runs side by side some wait for the kernels of others; under MPS there is room for three such processes
 limit=${1:-0}
 SUBDEQ=${SUBDEQ:-target/release/subdeq}
 DATA=${DATA:-../shared/data}

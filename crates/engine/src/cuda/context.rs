@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use cudarc::driver::result;
+use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
-use super::gpu::{failed, said};
+use super::gpu::{failed, said, words};
 use super::kernel::{Kernel, Module, entries};
 use crate::{EngineError, Result};
 
@@ -36,7 +36,7 @@ impl Context {
             return Ok(context);
         }
         // SAFETY: the device was handed out by the driver; `drop` releases what is retained here.
-        let context = said("opening a GPU", unsafe { result::primary_ctx::retain(device) })?;
+        let context = unsafe { result::primary_ctx::retain(device) }.map_err(|error| cannot_open(&error))?;
         let context = Arc::new(Self { device, context, kernels: RwLock::default() });
         contexts.insert(device, Arc::downgrade(&context));
         Ok(context)
@@ -79,6 +79,18 @@ impl Drop for Context {
         // ending, and the driver with it.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
+}
+
+/// Nothing ran before: what is missing is what other processes have.
+fn cannot_open(error: &DriverError) -> EngineError {
+    let others = match error.0 {
+        sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+            ": other processes leave no room for one more on the GPU (`nvidia-smi` lists them; under MPS they also share connections, of \
+             which each takes CUDA_DEVICE_MAX_CONNECTIONS)"
+        }
+        _ => "",
+    };
+    EngineError::DeviceFailed(format!("opening a GPU: {}{others}", words(error)))
 }
 
 /// Loads a file of kernels into the current context.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::gpu::{Gpu, Grid, Memory, THREADS};
+use super::gpu::{Block, Gpu, Grid, Memory, THREADS};
 use super::kernel::{Argument, Passed, address, launch};
 use super::plan::MapConstants;
 use super::product::{Axis, Factor, add_parts, sum_in_parts};
@@ -205,9 +205,9 @@ impl Convolution {
         (depth + 1) * columns * groups * 8
     }
 
-    /// Whether a block has whole columns, and normalises them.
+    /// Whether a block has whole columns, and normalises them. (Of columns of one entry it would have too many.)
     pub fn normalises(&self) -> bool {
-        self.normalised && self.sharing().tiles.0 == 1
+        self.normalised && self.height > 1 && self.sharing().tiles.0 == 1
     }
 
     /// Parts in which the distance of each sample from its image is measured.
@@ -468,11 +468,14 @@ impl Convolution {
         };
         let mut partial = Memory::room(gpu, parts * len)?;
         let grid = Grid(parts as u32, (self.planes_out * outputs) as u32, inputs as u32);
+        // The next tile, in fours of `f32`.
+        let fours = GRADIENT_HALO * 2 * kernel.2 + GRADIENT_PIXELS * 4 * kernel.1;
+        let block = Block { threads: THREADS, shared: 16 * fours as u32 };
         let firsts = || (0..self.side.div_ceil(WINDOW)).map(|k| (WINDOW * k).min(self.side - WINDOW) as u32);
         for (first_row, first_column) in firsts().flat_map(|row| firsts().map(move |column| (row, column))) {
             let window = Gradient { first_row, first_column, ..shape };
             let arguments = [(&window).into(), gradients.into(), images.into(), (&mut partial).into()];
-            gpu.launch(kernel.0, grid, &arguments)?;
+            gpu.launch_blocks(kernel.0, grid, block, &arguments)?;
         }
         Ok((partial, parts))
     }

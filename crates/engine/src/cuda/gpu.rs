@@ -524,7 +524,7 @@ pub(super) fn failed(what: &str, error: &DriverError) -> EngineError {
 }
 
 /// What the driver calls an error.
-fn words(error: &DriverError) -> String {
+pub(super) fn words(error: &DriverError) -> String {
     let text = |words: Result<&std::ffi::CStr, DriverError>| {
         words.map_or_else(|_| "unknown error".into(), |words| words.to_string_lossy().into_owned())
     };

@@ -301,9 +301,13 @@ mod tests {
 
     const HOPPER_HEADERS: &str = concat!(include_str!("kernels/dev.cuh"), include_str!("kernels/onchip.cuh"));
 
-    /// What only the files named after it include.
-    const FOURIER_HEADERS: &str =
-        concat!(include_str!("kernels/fourier.cuh"), include_str!("kernels/ripples.cuh"));
+    /// What only some files include.
+    const COPIES: &str = include_str!("kernels/copies.cuh");
+    const FOURIER_HEADERS: &str = concat!(
+        include_str!("kernels/copies.cuh"),
+        include_str!("kernels/fourier.cuh"),
+        include_str!("kernels/ripples.cuh")
+    );
 
     /// FNV-1a, as `kernels/build.sh` computes it.
     fn hash(text: &str) -> u64 {
@@ -318,7 +322,11 @@ mod tests {
                 Target::Every => HEADERS,
                 Target::Hopper => HOPPER_HEADERS,
             };
-            let own = if name.starts_with("fourier") { FOURIER_HEADERS } else { "" };
+            let own = match *name {
+                name if name.starts_with("fourier") => FOURIER_HEADERS,
+                "convolution_gradients" => COPIES,
+                _ => "",
+            };
             let expected = format!("// source {:016x}", hash(&format!("{headers}{own}{source}")));
             let first = ptx.lines().next().unwrap_or_default();
             assert_eq!(first, expected, "{name}.ptx is not that of {name}.cu: run kernels/build.sh");

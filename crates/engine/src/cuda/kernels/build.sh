@@ -13,7 +13,8 @@ for source in ${@:-*.cu}; do
     *) target=compute_80 headers="common.cuh images.cuh map.cuh mma.cuh product.cuh prox.cuh solve.cuh" ;;
   esac
   case $name in
-    fourier*) headers+=" fourier.cuh ripples.cuh" ;;
+    fourier*) headers+=" copies.cuh fourier.cuh ripples.cuh" ;;
+    convolution_gradients) headers+=" copies.cuh" ;;
   esac
   nice "$CUDA_HOME/bin/nvcc" -std=c++17 -O3 -arch=$target -ptx -o "$name.tmp" "$name.cu"
   { python3 - $headers "$name.cu" <<'PYTHON'

@@ -3,7 +3,9 @@
 //
 // A part of the sum is a number of tiles of up to 64 pixels. A block brings one after the other to shared memory as bf16 halves (gradients
 // have no known scale), [pixel][channel], and multiplies: outputs by pixels by (tap, input), a tap being another pixel address. The warps
-// share out (tap, eight inputs). Parts are added in a fixed order by `add_parts`.
+// share out (tap, eight inputs). While they do, the next tile comes to shared memory as it is. Parts are added in a fixed order by
+// `add_parts`.
+#include "copies.cuh"
 #include "images.cuh"
 #include "mma.cuh"
 
@@ -23,6 +25,14 @@ struct Gradient {
 
 // Bytes from a pixel to the next: an odd number of sixteens, where that matters.
 __host__ __device__ constexpr u32 stride_of(u32 channels) { return 2 * channels + 16; }
+
+// Begins to bring four channels to shared memory, of which `left` exist; zeros where there is no pixel.
+__device__ inline void bring_four(float4* to, const float* from, bool there, int left, bool fours) {
+    if (fours)
+        copy_later_or_clear(to, from, there && left > 0);
+    else
+        *to = four_channels(from, there ? left : 0, false);
+}
 
 __device__ inline void put_halves(float4 x, unsigned char* high, u32 low) {
     Halves a = halves_bf16(x.x, x.y), b = halves_bf16(x.z, x.w);
@@ -48,33 +58,41 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
         u32 j = min(warp * EACH + n, TAPS * INPUTS - 1), tap = j / INPUTS;
         offset[n] = (tap / 3 * pitch + tap % 3) * Z_STRIDE + j % INPUTS * 16;
     }
-    u32 first = blockIdx.x * shape.part, end = min(first + shape.part, shape.count);
-#pragma unroll 1
-    for (u32 tile = first; tile < end; tile++) {
+    float4 *next_halo = (float4*)launch_memory, *next_own = next_halo + TILE_HALO * 2 * INPUTS;
+    auto bring = [&](u32 tile) {
         u32 sample = tile / shape.tiles, within = tile % shape.tiles;
         u32 top = within / shape.across * shape.tile_height, left = within % shape.across * shape.tile_width;
-        const float* zs = z + (u64)sample * area * shape.inputs;
-        const float* qs = q + ((u64)sample * shape.planes + plane) * area * shape.outputs;
-        __syncthreads();
-#pragma unroll 4
+        const float* zs = z + (u64)sample * area * shape.inputs + in;
+        const float* qs = q + ((u64)sample * shape.planes + plane) * area * shape.outputs + out;
         for (u32 i = threadIdx.x; i < halo_pixels * 2 * INPUTS; i += THREADS) {
             u32 pixel = i / (2 * INPUTS), channel = i % (2 * INPUTS) * 4;
-            int row = (int)(top + pixel / pitch) + up, column = (int)(left + pixel % pitch) + back;
-            float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
-            if (inside(row, column, shape.height, shape.width, shape.circular))
-                x = four_channels(zs + ((u64)row * shape.width + column) * shape.inputs + in + channel, (int)shape.inputs - (int)(in + channel), in_fours);
-            put_halves(x, halo + pixel * Z_STRIDE + channel * 2, Z_LOW);
+            int row = (int)(top + pixel / pitch) + up, column = (int)(left + pixel % pitch) + back, channels = (int)shape.inputs - (int)in;
+            bool there = inside(row, column, shape.height, shape.width, shape.circular) && (int)channel < channels;
+            const float* from = there ? zs + ((u64)row * shape.width + column) * shape.inputs + channel : z;
+            bring_four(next_halo + i, from, there, channels - (int)channel, in_fours);
         }
-#pragma unroll 2
         for (u32 i = threadIdx.x; i < TILE_PIXELS * 4 * OUTPUTS; i += THREADS) {
             u32 pixel = i / (4 * OUTPUTS), channel = i % (4 * OUTPUTS) * 4;
             u32 row = top + pixel / shape.tile_width, column = left + pixel % shape.tile_width;
-            float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
-            if (pixel < pixels && row < shape.height && column < shape.width)
-                x = four_channels(qs + ((u64)row * shape.width + column) * shape.outputs + out + channel, (int)shape.outputs - (int)(out + channel), out_fours);
-            put_halves(x, own + pixel * Q_STRIDE + channel * 2, Q_LOW);
+            int channels = (int)shape.outputs - (int)out;
+            bool there = pixel < pixels && row < shape.height && column < shape.width && (int)channel < channels;
+            const float* from = there ? qs + ((u64)row * shape.width + column) * shape.outputs + channel : q;
+            bring_four(next_own + i, from, there, channels - (int)channel, out_fours);
         }
+    };
+    u32 first = blockIdx.x * shape.part, end = min(first + shape.part, shape.count);
+    bring(first);
+#pragma unroll 1
+    for (u32 tile = first; tile < end; tile++) {
+        await_copies();
+        // Everything of this tile is there, and nobody multiplies the last one any more.
         __syncthreads();
+        for (u32 i = threadIdx.x; i < halo_pixels * 2 * INPUTS; i += THREADS)
+            put_halves(next_halo[i], halo + i / (2 * INPUTS) * Z_STRIDE + i % (2 * INPUTS) * 8, Z_LOW);
+        for (u32 i = threadIdx.x; i < TILE_PIXELS * 4 * OUTPUTS; i += THREADS)
+            put_halves(next_own[i], own + i / (4 * OUTPUTS) * Q_STRIDE + i % (4 * OUTPUTS) * 8, Q_LOW);
+        __syncthreads();
+        if (tile + 1 < end) bring(tile + 1);
 #pragma unroll 1
         for (u32 step = 0; step * 16 < pixels; step++) {
             u32 high[OUTPUTS][4], low[OUTPUTS][4];

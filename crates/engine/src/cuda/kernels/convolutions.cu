@@ -18,6 +18,8 @@
 // Numbers of a row of staged sums, and the bytes of shared memory that they or the halo need.
 #define PITCH(tiles) (8 * (tiles) + 8)
 #define PIXEL_BYTES (4 * SLAB)
+// Fours of numbers that a thread reads before it uses the first: what it waits for is memory.
+#define READS 3
 
 struct Convolution {
     u32 height, width, inputs, outputs, planes_in, planes_out;
@@ -36,6 +38,8 @@ struct Convolution {
 struct Place {
     u32 sample, pixel, channel, count;
     bool whole;
+    // Where it is in a plane.
+    __device__ u64 at(const Convolution& shape) const { return (u64)pixel * shape.outputs + channel; }
 };
 
 __device__ inline void read_four(float (&x)[4], const float* from, const Place& place) {
@@ -43,6 +47,7 @@ __device__ inline void read_four(float (&x)[4], const float* from, const Place& 
         float4 v = *(const float4*)from;
         x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
     } else {
+#pragma unroll
         for (u32 i = 0; i < 4; i++) x[i] = i < place.count ? from[i] : 0.0f;
     }
 }
@@ -50,7 +55,9 @@ __device__ inline void write_four(const float (&x)[4], float* to, const Place& p
     if (place.whole) {
         *(float4*)to = {x[0], x[1], x[2], x[3]};
     } else {
-        for (u32 i = 0; i < place.count; i++) to[i] = x[i];
+#pragma unroll
+        for (u32 i = 0; i < 4; i++)
+            if (i < place.count) to[i] = x[i];
     }
 }
 
@@ -69,17 +76,15 @@ struct Gap {
 
 // Norms along an image's height are taken of columns: a thread has one, of one channel. `row` numbers lie between its entries.
 
-// column <- column / its largest absolute value.
-__device__ inline void divide_by_largest(float* column, u64 row, u32 height) {
+// What a column is multiplied by to have 1 as its largest absolute value.
+__device__ inline float inverse_largest(const float* column, u64 row, u32 height) {
     float largest = 0.0f;
-#pragma unroll 8
+#pragma unroll 16
     for (u32 i = 0; i < height; i++) {
         float size = fabsf(column[i * row]);
         if (!(size < largest)) largest = size;
     }
-    float inverse = 1.0f / largest;
-#pragma unroll 8
-    for (u32 i = 0; i < height; i++) column[i * row] *= inverse;
+    return 1.0f / largest;
 }
 
 // The derivative of the normalisation at a batch of states.
@@ -88,40 +93,48 @@ struct Norm {
     const float* states;
     const float* gradients;
     const float* inverses;
+    // <state, g> in a column that begins at `at` of all states.
+    __device__ float inner(const float* g, u64 at, u64 row, u32 height) const {
+        float sum = 0.0f;
+#pragma unroll 16
+        for (u32 i = 0; i < height; i++) sum = fmaf(states[at + i * row], g[at + i * row], sum);
+        return sum;
+    }
+    // An entry of N' g.
+    static __device__ float pulled(float g, float inner, float gradient, float inverse) { return (g - inner * gradient) * inverse; }
 };
 
-// q <- D N' g in a column that begins at `at` of all states, and of every plane of q and D.
-__device__ inline void pull_column(const Norm& norm, const float* g, const float* slopes, float* q, u32 planes, u64 len, u64 at, u64 column, u64 row,
-                                   u32 height) {
-    float inner = 0.0f, inverse = norm.inverses[column];
-#pragma unroll 8
-    for (u32 i = 0; i < height; i++) inner = fmaf(norm.states[at + i * row], g[at + i * row], inner);
-    u64 sample = at / len;
-    for (u32 plane = 0; plane < planes; plane++) {
-        u64 to = (sample * planes + plane) * len + at % len;
-#pragma unroll 8
-        for (u32 i = 0; i < height; i++) {
-            u64 k = at + i * row;
-            q[to + i * row] = slopes[to + i * row] * ((g[k] - inner * norm.gradients[k]) * inverse);
-        }
-    }
-}
+// What a thread reads for four numbers, ahead of their sums.
+struct Given {
+    float first[4], second[4], before[4];
+};
+// What a thread reads for four numbers of its block's columns.
+struct ColumnEntries {
+    float value[4], gradient[4], slope[4];
+};
 
 // out <- the sums, plus a bias for each channel.
 struct Keep {
     const float* bias;
     float* out;
     __device__ void begin() const {}
+    __device__ void expect(const Convolution&, u32, u64) const {}
     __device__ bool has_columns() const { return false; }
-    __device__ void column(const Convolution&, u64, u64) const {}
+    __device__ float column(const Convolution&, u64, u64) const { return 0.0f; }
+    __device__ void read_entries(const Convolution&, const Place&, ColumnEntries&) const {}
+    __device__ void put_entries(const Convolution&, const Place&, const ColumnEntries&, const float*) const {}
     __device__ bool measured() const { return false; }
     __device__ Distance* parts() const { return 0; }
-    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap&) const {
+    __device__ void read(const Convolution&, const Place&, Given&) const {}
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given&, Gap&) const {
         u64 len = shape.area() * shape.outputs;
-        for (u32 plane = 0; plane < shape.planes_out; plane++) {
-            if (bias)
-                for (u32 i = 0; i < place.count; i++) sums[plane][i] += bias[plane * shape.outputs + place.channel + i];
-            write_four(sums[plane], out + (place.sample * (u64)shape.planes_out + plane) * len + (u64)place.pixel * shape.outputs + place.channel, place);
+#pragma unroll
+        for (u32 plane = 0; plane < 2; plane++) {
+            if (plane >= shape.planes_out) break;
+#pragma unroll
+            for (u32 i = 0; i < 4; i++)
+                if (bias && i < place.count) sums[plane][i] += bias[plane * shape.outputs + place.channel + i];
+            write_four(sums[plane], out + (place.sample * (u64)shape.planes_out + plane) * len + place.at(shape), place);
         }
     }
 };
@@ -155,6 +168,17 @@ __device__ inline void read_injections(const Map& map, const float* y, u64 at, c
     }
 }
 
+// Has the channels of a pixel brought to the L2 cache: they are wanted after the products.
+__device__ inline void expect_channels(const float* from, u32 channels) {
+#ifndef EMULATED
+    for (u32 i = 0; i < channels; i += 32) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
+#endif
+}
+__device__ inline void expect_injections(const Map& map, const float* y, u32 channels, u32 sample, u64 at) {
+    u32 count = map.formula == POWER_RATIO ? 2 : 1;
+    for (u32 i = 0; i < count; i++) expect_channels(y + (sample * (u64)count + i) * map.len + at, channels);
+}
+
 // out <- F(argument; y), divided by the largest of each column where a block has whole ones and is told so.
 struct Apply {
     Map map;
@@ -167,28 +191,40 @@ struct Apply {
     __device__ void begin() const {
         if (threadIdx.x == 0) near_map = map;
     }
+    __device__ void expect(const Convolution& shape, u32 sample, u64 at) const { expect_injections(map, y, shape.outputs, sample, at); }
     __device__ bool has_columns() const { return normalised; }
-    __device__ void column(const Convolution& shape, u64 at, u64) const {
-        divide_by_largest(out + at, (u64)shape.width * shape.outputs, shape.height);
+    __device__ float column(const Convolution& shape, u64 at, u64) const {
+        return inverse_largest(out + at, (u64)shape.width * shape.outputs, shape.height);
+    }
+    __device__ void read_entries(const Convolution& shape, const Place& place, ColumnEntries& entries) const {
+        read_four(entries.value, out + place.sample * map.len + place.at(shape), place);
+    }
+    __device__ void put_entries(const Convolution& shape, const Place& place, const ColumnEntries& entries, const float* inverses) const {
+        float image[4];
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) image[i] = entries.value[i] * inverses[i];
+        write_four(image, out + place.sample * map.len + place.at(shape), place);
     }
     __device__ bool measured() const { return distances != 0; }
     __device__ Distance* parts() const { return distances; }
-    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap& gap) const {
-        u64 at = (u64)place.pixel * shape.outputs + place.channel, state = place.sample * map.len + at;
-        float ys[4], others[4] = {}, image[4], before[4];
-        read_injections(map, y, at, place, ys, others);
+    __device__ void read(const Convolution& shape, const Place& place, Given& given) const {
+        u64 at = place.at(shape);
+        read_injections(map, y, at, place, given.first, given.second);
+        if (distances) read_four(given.before, argument + place.sample * map.len + at, place);
+    }
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given& given, Gap& gap) const {
+        const float(&ys)[4] = given.first;
+        float image[4];
         bool plain = plain_tanh(map);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             if (plain)
                 image[i] = map.inner ? tanhf(sums[0][i] + ys[i]) + map.shift : tanhf(sums[0][i]) + (ys[i] + map.shift);
             else
-                image[i] = any_image_of(sums[0][i], sums[1][i], ys[i], others[i]);
+                image[i] = any_image_of(sums[0][i], sums[1][i], ys[i], given.second[i]);
         }
-        write_four(image, out + state, place);
-        if (!distances) return;
-        read_four(before, argument + state, place);
-        gap.add(image, before, place);
+        write_four(image, out + place.sample * map.len + place.at(shape), place);
+        if (distances) gap.add(image, given.before, place);
     }
 };
 
@@ -201,14 +237,20 @@ struct Linearise {
     __device__ void begin() const {
         if (threadIdx.x == 0) near_map = map;
     }
+    __device__ void expect(const Convolution& shape, u32 sample, u64 at) const { expect_injections(map, y, shape.outputs, sample, at); }
     __device__ bool has_columns() const { return false; }
-    __device__ void column(const Convolution&, u64, u64) const {}
+    __device__ float column(const Convolution&, u64, u64) const { return 0.0f; }
+    __device__ void read_entries(const Convolution&, const Place&, ColumnEntries&) const {}
+    __device__ void put_entries(const Convolution&, const Place&, const ColumnEntries&, const float*) const {}
     __device__ bool measured() const { return false; }
     __device__ Distance* parts() const { return 0; }
-    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap&) const {
-        u64 at = (u64)place.pixel * shape.outputs + place.channel;
-        float ys[4], others[4] = {}, image[4], du[4], dw[4] = {};
-        read_injections(map, y, at, place, ys, others);
+    __device__ void read(const Convolution& shape, const Place& place, Given& given) const {
+        read_injections(map, y, place.at(shape), place, given.first, given.second);
+    }
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given& given, Gap&) const {
+        u64 at = place.at(shape);
+        const float(&ys)[4] = given.first;
+        float image[4], du[4], dw[4] = {};
         bool plain = plain_tanh(map);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
@@ -217,7 +259,7 @@ struct Linearise {
                 du[i] = (1.0f - s) * (1.0f + s);
                 image[i] = map.inner ? s + map.shift : s + (ys[i] + map.shift);
             } else {
-                Tangent at = any_slopes_of(sums[0][i], sums[1][i], ys[i], others[i]);
+                Tangent at = any_slopes_of(sums[0][i], sums[1][i], ys[i], given.second[i]);
                 image[i] = at.image, du[i] = at.du, dw[i] = at.dw;
             }
         }
@@ -243,25 +285,65 @@ struct Pull {
     float* pulled;
     u64 pulled_planes;
     __device__ void begin() const {}
+    __device__ void expect(const Convolution& shape, u32 sample, u64 at) const {
+        u64 len = shape.area() * shape.outputs, state = sample * len + at;
+        expect_channels(v + state, shape.outputs);
+        if (slopes) expect_channels(slopes + planes * sample * len + at, shape.outputs);
+        if (!pulled) return;
+        expect_channels(norm.states + state, shape.outputs);
+        expect_channels(norm.gradients + state, shape.outputs);
+        expect_channels(norm_slopes + pulled_planes * sample * len + at, shape.outputs);
+    }
     __device__ bool has_columns() const { return pulled; }
-    __device__ void column(const Convolution& shape, u64 at, u64 column) const {
+    __device__ float column(const Convolution& shape, u64 at, u64) const {
+        return norm.inner(out, at, (u64)shape.width * shape.outputs, shape.height);
+    }
+    // Of the first plane of q.
+    __device__ u64 pulled_at(const Convolution& shape, const Place& place) const {
+        return place.sample * pulled_planes * shape.area() * shape.outputs + place.at(shape);
+    }
+    __device__ void read_entries(const Convolution& shape, const Place& place, ColumnEntries& entries) const {
+        u64 state = place.sample * shape.area() * shape.outputs + place.at(shape);
+        read_four(entries.value, out + state, place);
+        read_four(entries.gradient, norm.gradients + state, place);
+        read_four(entries.slope, norm_slopes + pulled_at(shape, place), place);
+    }
+    __device__ void put_entries(const Convolution& shape, const Place& place, const ColumnEntries& entries, const float* inners) const {
+        float inverses[4], q[4], d[4];
         u64 row = (u64)shape.width * shape.outputs;
-        pull_column(norm, out, norm_slopes, pulled, pulled_planes, row * shape.height, at, column, row, shape.height);
+        read_four(inverses, norm.inverses + place.sample * row + (u64)(place.pixel % shape.width) * shape.outputs + place.channel, place);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) d[i] = entries.slope[i];
+        for (u32 plane = 0; plane < pulled_planes; plane++) {
+            u64 to = pulled_at(shape, place) + plane * shape.area() * shape.outputs;
+            if (plane > 0) read_four(d, norm_slopes + to, place);
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) q[i] = d[i] * Norm::pulled(entries.value[i], inners[i], entries.gradient[i], inverses[i]);
+            write_four(q, pulled + to, place);
+        }
     }
     __device__ bool measured() const { return distances != 0; }
     __device__ Distance* parts() const { return distances; }
-    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], Gap& gap) const {
-        u64 len = shape.area() * shape.outputs, at = (u64)place.pixel * shape.outputs + place.channel;
-        float vs[4], d[4], q[4], before[4];
-        read_four(vs, v + place.sample * len + at, place);
+    // v, and slopes and argument of the first plane.
+    __device__ void read(const Convolution& shape, const Place& place, Given& given) const {
+        u64 len = shape.area() * shape.outputs, at = place.at(shape), state = place.sample * (u64)planes * len + at;
+        read_four(given.first, v + place.sample * len + at, place);
+        if (slopes) read_four(given.second, slopes + state, place);
+        if (distances) read_four(given.before, argument + state, place);
+    }
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given& given, Gap& gap) const {
+        u64 len = shape.area() * shape.outputs;
+        float d[4], q[4], before[4];
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) d[i] = given.second[i], before[i] = given.before[i];
         for (u32 plane = 0; plane < planes; plane++) {
-            u64 state = (place.sample * (u64)planes + plane) * len + at;
-            if (slopes) read_four(d, slopes + state, place);
-            for (u32 i = 0; i < 4; i++) q[i] = (slopes ? d[i] : 1.0f) * (sums[0][i] + vs[i]);
+            u64 state = (place.sample * (u64)planes + plane) * len + place.at(shape);
+            if (plane > 0 && slopes) read_four(d, slopes + state, place);
+            if (plane > 0 && distances) read_four(before, argument + state, place);
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) q[i] = (slopes ? d[i] : 1.0f) * (sums[0][i] + given.first[i]);
             write_four(q, out + state, place);
-            if (!distances) continue;
-            read_four(before, argument + state, place);
-            gap.add(q, before, place);
+            if (distances) gap.add(q, before, place);
         }
     }
 };
@@ -316,6 +398,15 @@ __device__ inline float load_slab(const Convolution& shape, const float* from, u
     return scale.back;
 }
 
+// A thread has a pixel of the tile.
+template <class Finish>
+__device__ inline void expect_tile(const Convolution& shape, u32 sample, u32 tile, u32 first_tile, const Finish& finish) {
+    u32 r = tile / shape.across * shape.tile_height + threadIdx.x / shape.tile_width;
+    u32 c = tile % shape.across * shape.tile_width + threadIdx.x % shape.tile_width;
+    if (first_tile == 0 && threadIdx.x < shape.tile_height * shape.tile_width && r < shape.height && c < shape.width)
+        finish.expect(shape, sample, (u64)(r * shape.width + c) * shape.outputs);
+}
+
 // The packed weights: [slab][tap][eight columns][lane], the high and low halves of what the lane multiplies by; then what each column's
 // sums are to be multiplied by.
 template <u32 TILES, class Finish>
@@ -326,6 +417,7 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     if (active && !active[sample]) return;
     // Known to all after the barriers of the first slab.
     finish.begin();
+    expect_tile(shape, sample, tile, first_tile, finish);
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, centre = shape.side / 2;
     u32 top = tile / shape.across * shape.tile_height, left = tile % shape.across * shape.tile_width;
     u32 pixels = shape.tile_height * shape.tile_width, pitch = shape.tile_width + shape.side - 1;
@@ -388,8 +480,14 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     __syncthreads();
     float* staged = (float*)room + warp * 16 * PITCH(TILES);
     const float* scales = packed + (u64)shape.slabs() * shape.taps() * shape.column_tiles * 128 + first_tile * 8;
-    u32 planes = shape.planes_out, fours = TILES / planes * 2;
-    bool whole = shape.outputs % 4 == 0;
+    u32 planes = shape.planes_out, fours = TILES / planes * 2, first_channel = first_tile / planes * 8;
+    // Number `four` of the block's channels of number `pixel` of its pixels, if it is in the image.
+    auto find = [&](u32 pixel, u32 four, Place& place) {
+        u32 r = top + pixel / shape.tile_width, c = left + pixel % shape.tile_width, channel = first_channel + four * 4;
+        if (pixel >= pixels || r >= shape.height || c >= shape.width || channel >= shape.outputs) return false;
+        place = {sample, r * shape.width + c, channel, min(4u, shape.outputs - channel), shape.outputs % 4 == 0};
+        return true;
+    };
     Gap gap = {0.0, 0.0};
 #pragma unroll
     for (u32 m = 0; m < 2; m++) {
@@ -404,31 +502,60 @@ __device__ void convolution(const Convolution& shape, const float* images, const
         }
         __syncwarp();
 #pragma unroll 1
-        for (u32 item = lane; item < 16 * fours; item += 32) {
-            u32 row = item / fours, four = item % fours, pixel = warp * 32 + m * 16 + row;
-            u32 r = top + pixel / shape.tile_width, c = left + pixel % shape.tile_width;
-            u32 channel = first_tile / planes * 8 + four * 4;
-            if (pixel >= pixels || r >= shape.height || c >= shape.width || channel >= shape.outputs) continue;
-            Place place = {sample, r * shape.width + c, channel, min(4u, shape.outputs - channel), whole};
-            const float* sums = staged + row * PITCH(TILES) + (four / 2 * planes * 8 + four % 2 * 4);
-            float values[2][4];
+        for (u32 first = lane; first < 16 * fours; first += 32 * READS) {
+            Place places[READS];
+            Given given[READS];
+            bool there[READS];
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-                values[0][i] = sums[i];
-                values[1][i] = planes == 2 ? sums[8 + i] : 0.0f;
+            for (u32 k = 0; k < READS; k++) {
+                u32 item = first + 32 * k;
+                there[k] = item < 16 * fours && find(warp * 32 + m * 16 + item / fours, item % fours, places[k]);
+                if (there[k]) finish.read(shape, places[k], given[k]);
             }
-            finish.four(shape, place, values, gap);
+#pragma unroll
+            for (u32 k = 0; k < READS; k++) {
+                if (!there[k]) continue;
+                u32 item = first + 32 * k, four = item % fours;
+                const float* sums = staged + item / fours * PITCH(TILES) + (four / 2 * planes * 8 + four % 2 * 4);
+                float values[2][4];
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) {
+                    values[0][i] = sums[i];
+                    values[1][i] = planes == 2 ? sums[8 + i] : 0.0f;
+                }
+                finish.four(shape, places[k], values, given[k], gap);
+            }
         }
     }
     if (finish.has_columns()) {
-        // The tile has whole columns, and this block wrote them.
+        // The tile has whole columns, and this block wrote them. What is known of each goes where the sums were.
         __syncthreads();
-        u32 first = first_tile / planes * 8, channels = min(TILES / planes * 8, shape.outputs - first);
+        float* known = (float*)room;
+        u32 channels = min(TILES / planes * 8, shape.outputs - first_channel);
         u32 count = min(shape.tile_width, shape.width - left) * channels;
         u64 row = (u64)shape.width * shape.outputs;
         for (u32 item = threadIdx.x; item < count; item += THREADS) {
-            u64 column = (u64)(left + item / channels) * shape.outputs + first + item % channels;
-            finish.column(shape, sample * row * shape.height + column, sample * row + column);
+            u64 column = (u64)(left + item / channels) * shape.outputs + first_channel + item % channels;
+            known[item / channels * (8 * TILES) + item % channels] = finish.column(shape, sample * row * shape.height + column, sample * row + column);
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (u32 first = threadIdx.x; first < pixels * fours; first += THREADS * READS) {
+            Place places[READS];
+            ColumnEntries entries[READS];
+            bool there[READS];
+#pragma unroll
+            for (u32 k = 0; k < READS; k++) {
+                u32 item = first + THREADS * k;
+                there[k] = find(item / fours, item % fours, places[k]);
+                if (there[k]) finish.read_entries(shape, places[k], entries[k]);
+            }
+#pragma unroll
+            for (u32 k = 0; k < READS; k++) {
+                u32 item = first + THREADS * k;
+                const float* of = known + item / fours % shape.tile_width * (8 * TILES) + item % fours * 4;
+                if (there[k]) finish.put_entries(shape, places[k], entries[k], of);
+            }
         }
     }
     if (!finish.measured()) return;
@@ -492,6 +619,12 @@ pull_columns_to_slopes(u32 batch, u32 row, u32 height, u32 planes, Norm norm, co
     if (column >= (u64)batch * row) return;
     u32 sample = column / row;
     if (active && !active[sample]) return;
-    u64 len = (u64)row * height;
-    pull_column(norm, g, slopes, q, planes, len, sample * len + column % row, column, row, height);
+    u64 len = (u64)row * height, at = sample * len + column % row, first = sample * planes * len + column % row;
+    float inner = norm.inner(g, at, row, height), inverse = norm.inverses[column];
+    for (u32 plane = 0; plane < planes; plane++)
+#pragma unroll 8
+        for (u32 i = 0; i < height; i++) {
+            u64 k = i * (u64)row, to = first + plane * len + k;
+            q[to] = slopes[to] * Norm::pulled(g[at + k], inner, norm.gradients[at + k], inverse);
+        }
 }

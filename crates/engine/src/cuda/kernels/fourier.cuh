@@ -1,6 +1,7 @@
 // What the kernels of Peaceman-Rachford's splitting in the frequency domain have in common (fourier.cu), and those for whole images, of
 // which there is a file for each size.
 #pragma once
+#include "copies.cuh"
 #include "mma.cuh"
 #include "prox.cuh"
 #include "solve.cuh"
@@ -214,22 +215,6 @@ __device__ inline Flow next_flow(const Flow& flow, u32 iteration, double gap, do
 
 #define PLANE_THREADS 128
 
-// bench/cuda/emu_driver.cpp runs copies at once and has one block at a time.
-#ifdef EMULATED
-static char* plane_memory = emu::dynamic_shared;
-template <u32 BYTES>
-static void copy_later(void* to, const void* from) { memcpy(to, from, BYTES); }
-static void await_copies() {}
-#else
-extern __shared__ __align__(16) char plane_memory[];
-// Copies to shared memory that go on while the thread does; nothing there may be read before `await_copies`.
-template <u32 BYTES>
-__device__ inline void copy_later(void* to, const void* from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES));
-}
-__device__ inline void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-#endif
-
 // A block's share: some channels of a sample, whole N x N images of them. The channels are even in number. A thread has a row of two
 // channels, or a column of the row spectra of one. Columns 0 and N / 2 of those are real and make one complex column.
 template <u32 N>
@@ -250,7 +235,7 @@ struct Frame {
         groups = (plane.padded + CHANNELS - 1) / CHANNELS;
         sample = blockIdx.x / groups;
         first = blockIdx.x % groups * CHANNELS;
-        rows = (Wave*)plane_memory;
+        rows = (Wave*)launch_memory;
         image = (float*)(rows + N * ROW);
     }
 

@@ -1,5 +1,8 @@
 // dz/dt = s(W z) on [0, 1] by Dormand and Prince's method: each sample with time and step size of its own. States are [sample][entry];
 // several blocks for each sample, `gridDim.x / batch`. The order of a sum depends on the length of a state alone.
+//
+// Nearly all of it is memory that is read and written once: entries go by fours where states do, and everything that a thread reads for its
+// four is on its way before any of it is used.
 #include "map.cuh"
 
 // Stages of a step: the last is the first of the next step and serves the error estimate.
@@ -51,24 +54,68 @@ struct Combination {
 
 struct OdePart {
     double error;
-    // Entries that are not finite: of the state, and of the next one.
+    // OdeEntries that are not finite: of the state, and of the next one.
     u64 before, after;
 };
 
+// WIDE neighbouring entries.
+template <u32 WIDE> struct OdeEntries {
+    float x[WIDE];
+    static __device__ OdeEntries of(const float* from) {
+        OdeEntries entries;
+        if (WIDE == 4) {
+            float4 v = *(const float4*)from;
+            entries.x[0] = v.x, entries.x[1 % WIDE] = v.y, entries.x[2 % WIDE] = v.z, entries.x[3 % WIDE] = v.w;
+        } else {
+            entries.x[0] = from[0];
+        }
+        return entries;
+    }
+    __device__ void put(float* to) const {
+        if (WIDE == 4)
+            *(float4*)to = {x[0], x[1 % WIDE], x[2 % WIDE], x[3 % WIDE]};
+        else
+            to[0] = x[0];
+    }
+};
+
+// What a thread has of its block's sample: entries from `first` on, `step` after each other.
 struct OdeShare {
     u64 sample, first, step;
 };
-__device__ inline OdeShare ode_share(u32 batch) {
+template <u32 WIDE> __device__ inline OdeShare ode_share(u32 batch) {
     u32 blocks = gridDim.x / batch;
-    return {blockIdx.x / blocks, (u64)(blockIdx.x % blocks) * THREADS + threadIdx.x, (u64)blocks * THREADS};
+    u64 thread = (u64)(blockIdx.x % blocks) * THREADS + threadIdx.x;
+    return {blockIdx.x / blocks, thread * WIDE, (u64)blocks * THREADS * WIDE};
 }
+// Calls a function with the width that the states have.
+#define BY_WIDTH(len, function, ...)          \
+    do {                                      \
+        if ((len) % 4 == 0)                   \
+            function<4>(__VA_ARGS__);         \
+        else                                  \
+            function<1>(__VA_ARGS__);         \
+    } while (0)
 
-// z + h times the combination.
-__device__ inline float moved(const Combination& by, double h, float z, u64 at) {
-    for (u32 j = 0; j < by.count; j++)
-        if (by.factors[j] != 0.0) z = fmaf((float)(h * by.factors[j]), by.stages[j][at], z);
-    return z;
-}
+// The stages of a combination at some entries, but for the newest where it is given.
+template <u32 WIDE> struct OdeStages {
+    OdeEntries<WIDE> stages[STAGES];
+    __device__ void read(const Combination& by, u64 at, u32 count) {
+#pragma unroll
+        for (u32 j = 0; j < STAGES; j++)
+            if (j < count && by.factors[j] != 0.0) stages[j] = OdeEntries<WIDE>::of(by.stages[j] + at);
+    }
+    // z + h times the combination.
+    __device__ void move(const Combination& by, double h, OdeEntries<WIDE>& z) const {
+#pragma unroll
+        for (u32 j = 0; j < STAGES; j++) {
+            if (j >= by.count || by.factors[j] == 0.0) continue;
+            float step = (float)(h * by.factors[j]);
+#pragma unroll
+            for (u32 i = 0; i < WIDE; i++) z.x[i] = fmaf(step, stages[j].x[i], z.x[i]);
+        }
+    }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS) ode_begin(OdeSamples samples, double step, u32 tries, u32 batch) {
     u32 sample = blockIdx.x * THREADS + threadIdx.x;
@@ -78,43 +125,73 @@ extern "C" __global__ void __launch_bounds__(THREADS) ode_begin(OdeSamples sampl
     samples.active[sample] = 1;
 }
 
-// A stage s(u), with the slopes where they are wanted, and the point of the next one, where there is one. Without flags: all samples.
-extern "C" __global__ void __launch_bounds__(THREADS)
-ode_stage(Map map, u32 batch, const OdeClock* clocks, const u32* active, const float* u, float* stage, float* slopes, const float* z,
-          Combination by, float* point) {
-    OdeShare share = ode_share(batch);
+template <u32 WIDE>
+__device__ inline void make_stage(const Map& map, u32 batch, const OdeClock* clocks, const u32* active, const float* u, float* stage, float* slopes,
+                                  const float* z, const Combination& by, float* point) {
+    OdeShare share = ode_share<WIDE>(batch);
     if (active && !active[share.sample]) return;
     double h = clocks[share.sample].step;
     for (u64 i = share.first; i < map.len; i += share.step) {
         u64 at = share.sample * map.len + i;
-        float d, s = activate(map, u[at], d);
-        stage[at] = s;
-        if (slopes) slopes[at] = d;
-        // The stage that was just written is among those that are combined.
-        if (point) point[at] = moved(by, h, z[at], at);
+        OdeEntries<WIDE> us = OdeEntries<WIDE>::of(u + at), next, made, d;
+        OdeStages<WIDE> stages;
+        if (point) {
+            next = OdeEntries<WIDE>::of(z + at);
+            stages.read(by, at, by.count - 1);
+        }
+#pragma unroll
+        for (u32 k = 0; k < WIDE; k++) made.x[k] = activate(map, us.x[k], d.x[k]);
+        made.put(stage + at);
+        if (slopes) d.put(slopes + at);
+        if (!point) continue;
+        // The last stage that is combined is the one that was just made.
+#pragma unroll
+        for (u32 j = 0; j < STAGES; j++)
+            if (j + 1 == by.count) stages.stages[j] = made;
+        stages.move(by, h, next);
+        next.put(point + at);
     }
 }
-
-// The error of a step in units of what is allowed, squared and summed by parts.
+// A stage s(u), with the slopes where they are wanted, and the point of the next one, where there is one. Without flags: all samples.
 extern "C" __global__ void __launch_bounds__(THREADS)
-ode_error(u32 batch, u64 len, double absolute, double relative, OdeSamples samples, const float* z, const float* next, Combination by, OdePart* parts) {
-    OdeShare share = ode_share(batch);
+ode_stage(Map map, u32 batch, const OdeClock* clocks, const u32* active, const float* u, float* stage, float* slopes, const float* z,
+          Combination by, float* point) {
+    BY_WIDTH(map.len, make_stage, map, batch, clocks, active, u, stage, slopes, z, by, point);
+}
+
+template <u32 WIDE>
+__device__ inline void sum_errors(u32 batch, u64 len, double absolute, double relative, const OdeSamples& samples, const float* z, const float* next,
+                                  const Combination& by, OdePart* parts) {
+    OdeShare share = ode_share<WIDE>(batch);
     if (!samples.active[share.sample]) return;
     double h = samples.clocks[share.sample].step, sum = 0.0;
     u64 before = 0, after = 0;
     for (u64 i = share.first; i < len; i += share.step) {
         u64 at = share.sample * len + i;
-        double error = 0.0;
-        for (u32 j = 0; j < by.count; j++) error += by.factors[j] * by.stages[j][at];
-        double scaled = h * error / (absolute + relative * fmax(fabs((double)z[at]), fabs((double)next[at])));
-        sum += scaled * scaled;
-        before += !isfinite(z[at]);
-        after += !isfinite(next[at]);
+        OdeEntries<WIDE> from = OdeEntries<WIDE>::of(z + at), to = OdeEntries<WIDE>::of(next + at);
+        OdeStages<WIDE> stages;
+        stages.read(by, at, by.count);
+#pragma unroll
+        for (u32 k = 0; k < WIDE; k++) {
+            double error = 0.0;
+#pragma unroll
+            for (u32 j = 0; j < STAGES; j++)
+                if (j < by.count && by.factors[j] != 0.0) error += by.factors[j] * stages.stages[j].x[k];
+            double scaled = h * error / (absolute + relative * fmax(fabs((double)from.x[k]), fabs((double)to.x[k])));
+            sum += scaled * scaled;
+            before += !isfinite(from.x[k]);
+            after += !isfinite(to.x[k]);
+        }
     }
     sum = block_sum(sum);
     before = block_count(before);
     after = block_count(after);
     if (threadIdx.x == 0) parts[blockIdx.x] = {sum, before, after};
+}
+// The error of a step in units of what is allowed, squared and summed by parts.
+extern "C" __global__ void __launch_bounds__(THREADS)
+ode_error(u32 batch, u64 len, double absolute, double relative, OdeSamples samples, const float* z, const float* next, Combination by, OdePart* parts) {
+    BY_WIDTH(len, sum_errors, batch, len, absolute, relative, samples, z, next, by, parts);
 }
 
 // Accepts or rejects the steps and chooses the next ones. A thread per sample.
@@ -159,22 +236,33 @@ ode_judge(u32 batch, u64 len, OdeSamples samples, const OdePart* parts, u32 coun
     samples.reports[sample] = report;
 }
 
-// Takes accepted steps over, remembering where they came from, and moves to the first point of the next ones.
-extern "C" __global__ void __launch_bounds__(THREADS)
-ode_advance(u32 batch, u64 len, OdeSamples samples, Trajectory trajectory, Combination by, float* z, float* point) {
-    OdeShare share = ode_share(batch);
+template <u32 WIDE>
+__device__ inline void advance(u32 batch, u64 len, const OdeSamples& samples, const Trajectory& trajectory, const Combination& by, float* z, float* point) {
+    OdeShare share = ode_share<WIDE>(batch);
     if (!samples.active[share.sample]) return;
     OdeClock clock = samples.clocks[share.sample];
-    u32 accepted = samples.reports[share.sample].accepted;
+    float* kept = clock.accepted ? trajectory.state(samples.reports[share.sample].accepted - 1, share.sample, len) : 0;
     for (u64 i = share.first; i < len; i += share.step) {
         u64 at = share.sample * len + i;
-        if (clock.accepted) {
-            trajectory.state(accepted - 1, share.sample, len)[i] = z[at];
-            z[at] = point[at];
-            by.stages[0][at] = by.stages[STAGES - 1][at];
+        OdeEntries<WIDE> from = OdeEntries<WIDE>::of(z + at), to;
+        OdeStages<WIDE> stages;
+        // The last stage of an accepted step is the first of the next one.
+        stages.stages[0] = OdeEntries<WIDE>::of((kept ? by.stages[STAGES - 1] : by.stages[0]) + at);
+        if (kept) {
+            to = OdeEntries<WIDE>::of(point + at);
+            from.put(kept + i);
+            to.put(z + at);
+            stages.stages[0].put(by.stages[0] + at);
+            from = to;
         }
-        point[at] = moved(by, clock.step, z[at], at);
+        stages.move(by, clock.step, from);
+        from.put(point + at);
     }
+}
+// Takes accepted steps over, remembering where they came from, and moves to the first point of the next ones: `by` is of one stage.
+extern "C" __global__ void __launch_bounds__(THREADS)
+ode_advance(u32 batch, u64 len, OdeSamples samples, Trajectory trajectory, Combination by, float* z, float* point) {
+    BY_WIDTH(len, advance, batch, len, samples, trajectory, by, z, point);
 }
 
 // Samples that have ended are left alone from here on. A thread per sample.
@@ -201,39 +289,85 @@ extern "C" __global__ void __launch_bounds__(THREADS) ode_recall_sizes(u32 batch
     clocks[sample] = clock;
 }
 
+template <u32 WIDE>
+__device__ inline void recall(u32 batch, u64 len, const OdeClock* clocks, const Trajectory& trajectory, float* z) {
+    OdeShare share = ode_share<WIDE>(batch);
+    OdeClock clock = clocks[share.sample];
+    const float* kept = clock.accepted ? trajectory.state(clock.left, share.sample, len) : 0;
+    for (u64 i = share.first; i < len; i += share.step) {
+        OdeEntries<WIDE> entries = {};
+        if (kept) entries = OdeEntries<WIDE>::of(kept + i);
+        entries.put(z + share.sample * len + i);
+    }
+}
 extern "C" __global__ void __launch_bounds__(THREADS)
 ode_recall(u32 batch, u64 len, const OdeClock* clocks, Trajectory trajectory, float* z) {
-    OdeShare share = ode_share(batch);
-    OdeClock clock = clocks[share.sample];
-    for (u64 i = share.first; i < len; i += share.step)
-        z[share.sample * len + i] = clock.accepted ? trajectory.state(clock.left, share.sample, len)[i] : 0.0f;
+    BY_WIDTH(len, recall, batch, len, clocks, trajectory, z);
 }
 
+template <u32 WIDE>
+__device__ inline void seed(u32 batch, u64 len, const OdeClock* clocks, const float* gradient, const Combination& by, const float* slopes, float* q) {
+    OdeShare share = ode_share<WIDE>(batch);
+    double h = clocks[share.sample].step;
+    for (u64 i = share.first; i < len; i += share.step) {
+        u64 at = share.sample * len + i;
+        OdeEntries<WIDE> g = OdeEntries<WIDE>::of(gradient + at), d = OdeEntries<WIDE>::of(slopes + at), last = {};
+#pragma unroll
+        for (u32 j = 0; j < STAGES; j++) {
+            if (j >= by.count) continue;
+            float step = (float)(h * by.factors[j]);
+#pragma unroll
+            for (u32 k = 0; k < WIDE; k++) last.x[k] = step * g.x[k];
+            last.put(by.stages[j] + at);
+        }
+#pragma unroll
+        for (u32 k = 0; k < WIDE; k++) d.x[k] *= last.x[k];
+        d.put(q + at);
+    }
+}
 // The gradients of the stages by the state's: stages[j] = h factors[j] gradient. And q of the last one: its slopes times its gradient.
 extern "C" __global__ void __launch_bounds__(THREADS)
 ode_seed(u32 batch, u64 len, const OdeClock* clocks, const float* gradient, Combination by, const float* slopes, float* q) {
-    OdeShare share = ode_share(batch);
+    BY_WIDTH(len, seed, batch, len, clocks, gradient, by, slopes, q);
+}
+
+template <u32 WIDE>
+__device__ inline void spread(u32 batch, u64 len, const OdeClock* clocks, const float* pulled, float* gradient, const Combination& by, const float* slopes,
+                              float* q) {
+    OdeShare share = ode_share<WIDE>(batch);
     double h = clocks[share.sample].step;
     for (u64 i = share.first; i < len; i += share.step) {
         u64 at = share.sample * len + i;
-        float last = 0.0f;
-        for (u32 j = 0; j < by.count; j++) by.stages[j][at] = last = (float)(h * by.factors[j]) * gradient[at];
-        q[at] = slopes[at] * last;
+        OdeEntries<WIDE> more = OdeEntries<WIDE>::of(pulled + at), g = OdeEntries<WIDE>::of(gradient + at), d, last = {};
+        OdeStages<WIDE> stages;
+        stages.read(by, at, by.count);
+        if (by.count) d = OdeEntries<WIDE>::of(slopes + at);
+#pragma unroll
+        for (u32 k = 0; k < WIDE; k++) g.x[k] += more.x[k];
+        g.put(gradient + at);
+        // A stage that this one does not depend on keeps its gradient; the last one's is wanted all the same.
+#pragma unroll
+        for (u32 j = 0; j < STAGES; j++) {
+            if (j >= by.count) continue;
+            if (by.factors[j] == 0.0) {
+                if (j + 1 == by.count) last = OdeEntries<WIDE>::of(by.stages[j] + at);
+                continue;
+            }
+            float step = (float)(h * by.factors[j]);
+#pragma unroll
+            for (u32 k = 0; k < WIDE; k++) last.x[k] = fmaf(step, more.x[k], stages.stages[j].x[k]);
+            last.put(by.stages[j] + at);
+        }
+        if (!by.count) continue;
+#pragma unroll
+        for (u32 k = 0; k < WIDE; k++) d.x[k] *= last.x[k];
+        d.put(q + at);
     }
 }
-
 // What W' q of a stage adds to the gradients of the state and of the stages before it; and q of the stage before, where there is one.
 extern "C" __global__ void __launch_bounds__(THREADS)
 ode_spread(u32 batch, u64 len, const OdeClock* clocks, const float* pulled, float* gradient, Combination by, const float* slopes, float* q) {
-    OdeShare share = ode_share(batch);
-    double h = clocks[share.sample].step;
-    for (u64 i = share.first; i < len; i += share.step) {
-        u64 at = share.sample * len + i;
-        float more = pulled[at], last = 0.0f;
-        gradient[at] += more;
-        for (u32 j = 0; j < by.count; j++) by.stages[j][at] = last = fmaf((float)(h * by.factors[j]), more, by.stages[j][at]);
-        if (by.count) q[at] = slopes[at] * last;
-    }
+    BY_WIDTH(len, spread, batch, len, clocks, pulled, gradient, by, slopes, q);
 }
 
 // Adds the reports of a batch to the counters. One block.

@@ -29,7 +29,7 @@ struct Ripples {
     u32 lane, warp, place, line;
 
     __device__ Ripples(Frame<N>& frame, const u32* turns) : frame(frame), turns(turns) {
-        waves = (u32*)plane_memory;
+        waves = (u32*)launch_memory;
         frame.image = (float*)(waves + (HALF + 1) * N * CHANNELS);
         stride = (u64)frame.plane.batch * frame.plane.padded;
         lane = threadIdx.x % 32;

@@ -1,0 +1,28 @@
+// Copies to shared memory that go on while a thread does something else.
+#pragma once
+#include "common.cuh"
+
+// bench/cuda/emu_driver.cpp runs copies at once and has one block at a time.
+#ifdef EMULATED
+static char* launch_memory = emu::dynamic_shared;
+template <u32 BYTES>
+static void copy_later(void* to, const void* from) { memcpy(to, from, BYTES); }
+static void copy_later_or_clear(void* to, const void* from, bool there) {
+    if (there) memcpy(to, from, 16);
+    else memset(to, 0, 16);
+}
+static void await_copies() {}
+#else
+// The shared memory that a launch gives a block.
+extern __shared__ __align__(16) char launch_memory[];
+// Nothing there may be read before `await_copies`.
+template <u32 BYTES>
+__device__ inline void copy_later(void* to, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(BYTES));
+}
+// The same for 16 bytes, or zeros if they are not there.
+__device__ inline void copy_later_or_clear(void* to, const void* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0));
+}
+__device__ inline void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#endif
