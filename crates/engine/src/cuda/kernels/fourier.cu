@@ -242,12 +242,14 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, u32 changes
     if (!__syncthreads_or(wanted)) return;
     u32 sample = threadIdx.x / 16, output = threadIdx.x % 16;
     Wave sums[8][T];
-    bool whole[8], inside[8];
+    // A bit for each of its samples; registers are what there are too few of for three blocks.
+    u32 whole = 0, inside = 0;
 #pragma unroll
     for (u32 i = 0; i < 8; i++) {
         u32 s = sample + 16 * i;
-        whole[i] = s >= samples || is_whole(flows, first + s);
-        inside[i] = s < samples && (changes_too || whole[i]);
+        bool all = s >= samples || is_whole(flows, first + s);
+        whole |= (u32)all << i;
+        inside |= (u32)(s < samples && (changes_too || all)) << i;
     }
 #pragma unroll
     for (u32 i = 0; i < 8; i++)
@@ -259,8 +261,8 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, u32 changes
         for (u32 i = 0; i < 8; i++) {
             u32 s = sample + 16 * i;
             u64 at = (frequency * plane.batch + first + s) * n + depth + output;
-            bool there = inside[i] && output < deep;
-            x[output][s] = !there ? Wave{0.0f, 0.0f} : whole[i] ? from.whole[at] : widen(from.changes[at]);
+            bool there = inside >> i & 1 && output < deep;
+            x[output][s] = !there ? Wave{0.0f, 0.0f} : whole >> i & 1 ? from.whole[at] : widen(from.changes[at]);
         }
 #pragma unroll
         for (u32 j = 0; j < T; j++) {
@@ -269,7 +271,7 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, u32 changes
             m[sample][output + 16 * j] = there ? matrices[(frequency * n + depth + sample) * n + o] : Wave{0.0f, 0.0f};
         }
         __syncthreads();
-#pragma unroll 4
+#pragma unroll 2
         for (u32 d = 0; d < PRODUCT_DEPTH; d++) {
             Wave left[8], right[T];
 #pragma unroll
@@ -292,14 +294,14 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, u32 changes
         for (u32 j = 0; j < T; j++) {
             u32 s = sample + 16 * i, o = begin + output + 16 * j;
             u64 at = (frequency * plane.batch + first + s) * n + o;
-            if (!inside[i] || o >= n) continue;
-            if (whole[i]) to.whole[at] = sums[i][j];
+            if (!(inside >> i & 1) || o >= n) continue;
+            if (whole >> i & 1) to.whole[at] = sums[i][j];
             else to.changes[at] = narrow(sums[i][j]);
         }
 }
 
 #define PRODUCT(T, outputs)                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS, T <= 3 ? 3 : 2)                                                                    \
     fourier_product_##outputs(Plane plane, const Wave* matrices, u32 changes_too, Waters from, Waters to, const Flow* flows,                 \
                               const u32* active) {                                                                                           \
         product_of<T>(plane, matrices, changes_too, from, to, flows, active);                                                                \

@@ -155,9 +155,11 @@ norm_totals(const double* moments, u32 parts, u32 channels, u64 pixels, const fl
 __device__ inline float pooled(const NormPool& shape, const float* x, u64 sample, u32 cell, u32 c) {
     float sum = 0.0f;
     u32 row = cell / shape.cols * shape.window, column = cell % shape.cols * shape.window;
-    for (u32 i = 0; i < shape.window; i++)
-        for (u32 j = 0; j < shape.window; j++)
-            sum += x[((sample * shape.height + row + i) * shape.width + column + j) * shape.channels + c];
+    for (u32 i = 0; i < shape.window; i++) {
+        const float* from = x + ((sample * shape.height + row + i) * shape.width + column) * shape.channels + c;
+#pragma unroll 8
+        for (u32 j = 0; j < shape.window; j++) sum += from[(u64)j * shape.channels];
+    }
     return sum * (float)(1.0 / (double)(shape.window * shape.window));
 }
 
@@ -234,28 +236,38 @@ norm_pool_gradient(NormPool shape, const float* x, const float* scale, const flo
     double gain = (double)scale[c] * inverse[c], lean = gain * inverse[c] * weighted / count;
     float slope = (float)(gain / (double)(shape.window * shape.window)), tilt = (float)lean;
     float level = (float)(gain * plain / count - lean * mean[c]);
-    u64 begin = (u64)blockIdx.x * each, end = begin + each < pixels ? begin + each : pixels, at = begin + lane.sharer;
-    u32 column = at % shape.width, row = at / shape.width % shape.height;
+    // Those who share a channel take pixels that follow each other: most are in the window of the one before and have its gradient.
+    u32 share = (each + lane.sharers - 1) / lane.sharers;
+    u64 at = (u64)blockIdx.x * each + lane.sharer * share, end = min(at + share, min((u64)(blockIdx.x + 1) * each, pixels));
+    u32 column = at % shape.width, row = at / shape.width % shape.height, known = ~0u;
     u64 sample = at / ((u64)shape.width * shape.height);
+    float latest = 0.0f;
     // Half a pixel from every border between windows: rounding cannot carry a pixel over one.
     float windows = 1.0f / (float)shape.window;
     // What several pixels need is asked for before any of it is used: a store might change it, as far as the compiler knows.
-    while (at < end) {
+    for (; at < end; at += AHEAD) {
         float g[AHEAD], value[AHEAD];
 #pragma unroll
         for (u32 k = 0; k < AHEAD; k++) {
-            u64 here = at + (u64)k * lane.sharers;
             u32 down = (u32)(((float)row + 0.5f) * windows), right = (u32)(((float)column + 0.5f) * windows);
+            value[k] = at + k < end ? x[(at + k) * shape.channels + c] : 0.0f;
             // Pixels that no window covers have no gradient of their own.
-            bool covered = here < end && down < shape.rows && right < shape.cols;
-            g[k] = covered ? gy[(sample * shape.channels + c) * cells + down * shape.cols + right] : 0.0f;
-            value[k] = here < end ? x[here * shape.channels + c] : 0.0f;
-            for (column += lane.sharers; column >= shape.width; column -= shape.width)
-                if (++row == shape.height) row = 0, sample++;
+            bool covered = at + k < end && down < shape.rows && right < shape.cols;
+            u32 cell = down * shape.cols + right;
+            if (covered && cell != known) {
+                latest = gy[(sample * shape.channels + c) * cells + cell];
+                known = cell;
+            }
+            g[k] = covered ? latest : 0.0f;
+            if (++column < shape.width) continue;
+            column = 0;
+            if (++row < shape.height) continue;
+            row = 0, known = ~0u;
+            sample++;
         }
 #pragma unroll
-        for (u32 k = 0; k < AHEAD; k++, at += lane.sharers)
-            if (at < end) gx[at * shape.channels + c] = slope * g[k] - level - tilt * value[k];
+        for (u32 k = 0; k < AHEAD; k++)
+            if (at + k < end) gx[(at + k) * shape.channels + c] = slope * g[k] - level - tilt * value[k];
     }
 }
 
