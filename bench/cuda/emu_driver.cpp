@@ -273,6 +273,10 @@ static void check_range(CUdeviceptr p, size_t bytes, const char* what) {
 // Kernels by what the program was given for them.
 static std::map<void*, std::string> names;
 
+// Bytes of shared memory that launches may give a kernel's blocks: what it was told. (A GPU allows what fits into 48 kB with the kernel's own
+// memory without being told, which is not known here.)
+static std::map<void*, unsigned> shared_allowed;
+
 // One line of EMU_TRACE.
 static void trace(const char* what, size_t x, size_t y = 1, size_t z = 1) {
     static const bool on = getenv("EMU_TRACE") != nullptr;
@@ -292,7 +296,10 @@ CUresult cuDevicePrimaryCtxRelease_v2(int) { return 0; }
 CUresult cuCtxSetCurrent(Handle) { return 0; }
 CUresult cuStreamCreate(Handle* stream, unsigned) { *stream = (Handle)2; return 0; }
 CUresult cuStreamSynchronize(Handle) { return 0; }
-CUresult cuFuncSetAttribute(Handle, int, int) { return 0; }
+CUresult cuFuncSetAttribute(Handle function, int which, int value) {
+    if (which == 8) shared_allowed[function] = (unsigned)value;
+    return 0;
+}
 CUresult cuStreamDestroy_v2(Handle) { return 0; }
 CUresult cuDeviceGetDefaultMemPool(Handle* pool, int) { *pool = (Handle)3; return 0; }
 CUresult cuMemPoolGetAttribute(Handle, int, void* value) { *(uint64_t*)value = most_bytes; return 0; }
@@ -371,7 +378,7 @@ CUresult cuModuleGetFunction(Handle* function, Handle, const char* name) {
 CUresult cuLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, Handle,
                         void** params, void**) {
     std::lock_guard<std::mutex> lock(one_at_a_time);
-    if (shared > 227 << 10 || by * bz != 1 || bx > emu::THREADS_MOST || !gx || !gy || !gz || gy > 65535 || gz > 65535) return 1;
+    if (shared > shared_allowed[function] || shared > 227 << 10 || by * bz != 1 || bx > emu::THREADS_MOST || !gx || !gy || !gz || gy > 65535 || gz > 65535) return 1;
     trace(names[function].c_str(), gx, gy, gz);
     emu::body = (void (*)(void**))function;
     emu::params = params;

@@ -101,9 +101,6 @@ pub(super) struct Kernel {
     shared: Arc<AtomicU32>,
 }
 
-/// Bytes of shared memory that every launch may give a block.
-const SHARED: u32 = 48 << 10;
-
 /// What a kernel takes, as its PTX declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parameter {
@@ -115,14 +112,15 @@ pub(super) enum Parameter {
 
 impl Kernel {
     pub fn new(function: sys::CUfunction, parameters: Vec<Parameter>) -> Self {
-        Self { function, parameters: parameters.into(), shared: Arc::new(SHARED.into()) }
+        Self { function, parameters: parameters.into(), shared: Arc::default() }
     }
 
     pub fn function(&self) -> sys::CUfunction {
         self.function
     }
 
-    /// The most bytes of shared memory that a launch may give a block.
+    /// The most bytes of shared memory that a launch may give a block, as far as the driver was asked. (What it allows unasked depends on
+    /// what the kernel has of its own.)
     pub fn allowed(&self) -> u32 {
         self.shared.load(Ordering::Relaxed)
     }

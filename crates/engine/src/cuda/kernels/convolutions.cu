@@ -113,18 +113,22 @@ struct ColumnEntries {
     float value[4], gradient[4], slope[4];
 };
 
-// out <- the sums, plus a bias for each channel.
-struct Keep {
-    const float* bias;
-    float* out;
-    __device__ void begin() const {}
-    __device__ void expect(const Convolution&, u32, u64) const {}
+// What a kernel does with its sums that neither goes on through whole columns nor measures distances.
+struct Plain {
     __device__ bool has_columns() const { return false; }
-    __device__ float column(const Convolution&, u64, u64) const { return 0.0f; }
+    __device__ float column(const Convolution&, u64) const { return 0.0f; }
     __device__ void read_entries(const Convolution&, const Place&, ColumnEntries&) const {}
     __device__ void put_entries(const Convolution&, const Place&, const ColumnEntries&, const float*) const {}
     __device__ bool measured() const { return false; }
     __device__ Distance* parts() const { return 0; }
+};
+
+// out <- the sums, plus a bias for each channel.
+struct Keep : Plain {
+    const float* bias;
+    float* out;
+    __device__ void begin() const {}
+    __device__ void expect(const Convolution&, u32, u64) const {}
     __device__ void read(const Convolution&, const Place&, Given&) const {}
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given&, Gap&) const {
         u64 len = shape.area() * shape.outputs;
@@ -193,7 +197,7 @@ struct Apply {
     }
     __device__ void expect(const Convolution& shape, u32 sample, u64 at) const { expect_injections(map, y, shape.outputs, sample, at); }
     __device__ bool has_columns() const { return normalised; }
-    __device__ float column(const Convolution& shape, u64 at, u64) const {
+    __device__ float column(const Convolution& shape, u64 at) const {
         return inverse_largest(out + at, (u64)shape.width * shape.outputs, shape.height);
     }
     __device__ void read_entries(const Convolution& shape, const Place& place, ColumnEntries& entries) const {
@@ -229,7 +233,7 @@ struct Apply {
 };
 
 // slopes <- those of the map, all planes; out, where it is wanted, <- the image before any normalisation.
-struct Linearise {
+struct Linearise : Plain {
     Map map;
     const float* y;
     float* slopes;
@@ -238,12 +242,6 @@ struct Linearise {
         if (threadIdx.x == 0) near_map = map;
     }
     __device__ void expect(const Convolution& shape, u32 sample, u64 at) const { expect_injections(map, y, shape.outputs, sample, at); }
-    __device__ bool has_columns() const { return false; }
-    __device__ float column(const Convolution&, u64, u64) const { return 0.0f; }
-    __device__ void read_entries(const Convolution&, const Place&, ColumnEntries&) const {}
-    __device__ void put_entries(const Convolution&, const Place&, const ColumnEntries&, const float*) const {}
-    __device__ bool measured() const { return false; }
-    __device__ Distance* parts() const { return 0; }
     __device__ void read(const Convolution& shape, const Place& place, Given& given) const {
         read_injections(map, y, place.at(shape), place, given.first, given.second);
     }
@@ -295,7 +293,7 @@ struct Pull {
         expect_channels(norm_slopes + pulled_planes * sample * len + at, shape.outputs);
     }
     __device__ bool has_columns() const { return pulled; }
-    __device__ float column(const Convolution& shape, u64 at, u64) const {
+    __device__ float column(const Convolution& shape, u64 at) const {
         return norm.inner(out, at, (u64)shape.width * shape.outputs, shape.height);
     }
     // Of the first plane of q.
@@ -536,7 +534,7 @@ __device__ void convolution(const Convolution& shape, const float* images, const
         u64 row = (u64)shape.width * shape.outputs;
         for (u32 item = threadIdx.x; item < count; item += THREADS) {
             u64 column = (u64)(left + item / channels) * shape.outputs + first_channel + item % channels;
-            known[item / channels * (8 * TILES) + item % channels] = finish.column(shape, sample * row * shape.height + column, sample * row + column);
+            known[item / channels * (8 * TILES) + item % channels] = finish.column(shape, sample * row * shape.height + column);
         }
         __syncthreads();
 #pragma unroll 1
