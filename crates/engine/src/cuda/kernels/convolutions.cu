@@ -396,6 +396,50 @@ __device__ inline float load_slab(const Convolution& shape, const float* from, u
     return scale.back;
 }
 
+// What a block has of its sample: pixels of a tile, and channels by fours.
+struct TileShare {
+    u32 sample, top, left, pixels, first_channel, fours;
+    // Number `four` of its channels of number `pixel` of its pixels, if that is in the image.
+    __device__ bool find(const Convolution& shape, u32 pixel, u32 four, Place& place) const {
+        u32 r = top + pixel / shape.tile_width, c = left + pixel % shape.tile_width, channel = first_channel + four * 4;
+        if (pixel >= pixels || r >= shape.height || c >= shape.width || channel >= shape.outputs) return false;
+        place = {sample, r * shape.width + c, channel, min(4u, shape.outputs - channel), shape.outputs % 4 == 0};
+        return true;
+    }
+};
+
+// Goes on through the columns of a tile that has whole ones, which this block wrote: first one number for each of them, to `known`, then
+// their entries. WIDTH: channels of a block at most.
+template <u32 WIDTH, class Finish>
+__device__ inline void finish_columns(const Convolution& shape, const TileShare& share, const Finish& finish, float* known) {
+    u32 channels = min(share.fours * 4, shape.outputs - share.first_channel), count = min(shape.tile_width, shape.width - share.left) * channels;
+    u64 row = (u64)shape.width * shape.outputs;
+    for (u32 item = threadIdx.x; item < count; item += THREADS) {
+        u32 column = item / channels, channel = item % channels;
+        u64 at = share.sample * row * shape.height + (u64)(share.left + column) * shape.outputs + share.first_channel + channel;
+        known[column * WIDTH + channel] = finish.column(shape, at);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (u32 first = threadIdx.x; first < share.pixels * share.fours; first += THREADS * READS) {
+        Place places[READS];
+        ColumnEntries entries[READS];
+        bool there[READS];
+#pragma unroll
+        for (u32 k = 0; k < READS; k++) {
+            u32 item = first + THREADS * k;
+            there[k] = share.find(shape, item / share.fours, item % share.fours, places[k]);
+            if (there[k]) finish.read_entries(shape, places[k], entries[k]);
+        }
+#pragma unroll
+        for (u32 k = 0; k < READS; k++) {
+            u32 item = first + THREADS * k;
+            const float* of = known + item / share.fours % shape.tile_width * WIDTH + item % share.fours * 4;
+            if (there[k]) finish.put_entries(shape, places[k], entries[k], of);
+        }
+    }
+}
+
 // A thread has a pixel of the tile.
 template <class Finish>
 __device__ inline void expect_tile(const Convolution& shape, u32 sample, u32 tile, u32 first_tile, const Finish& finish) {
@@ -478,14 +522,8 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     __syncthreads();
     float* staged = (float*)room + warp * 16 * PITCH(TILES);
     const float* scales = packed + (u64)shape.slabs() * shape.taps() * shape.column_tiles * 128 + first_tile * 8;
-    u32 planes = shape.planes_out, fours = TILES / planes * 2, first_channel = first_tile / planes * 8;
-    // Number `four` of the block's channels of number `pixel` of its pixels, if it is in the image.
-    auto find = [&](u32 pixel, u32 four, Place& place) {
-        u32 r = top + pixel / shape.tile_width, c = left + pixel % shape.tile_width, channel = first_channel + four * 4;
-        if (pixel >= pixels || r >= shape.height || c >= shape.width || channel >= shape.outputs) return false;
-        place = {sample, r * shape.width + c, channel, min(4u, shape.outputs - channel), shape.outputs % 4 == 0};
-        return true;
-    };
+    u32 planes = shape.planes_out, fours = TILES / planes * 2;
+    TileShare share = {sample, top, left, pixels, first_tile / planes * 8, fours};
     Gap gap = {0.0, 0.0};
 #pragma unroll
     for (u32 m = 0; m < 2; m++) {
@@ -507,7 +545,7 @@ __device__ void convolution(const Convolution& shape, const float* images, const
 #pragma unroll
             for (u32 k = 0; k < READS; k++) {
                 u32 item = first + 32 * k;
-                there[k] = item < 16 * fours && find(warp * 32 + m * 16 + item / fours, item % fours, places[k]);
+                there[k] = item < 16 * fours && share.find(shape, warp * 32 + m * 16 + item / fours, item % fours, places[k]);
                 if (there[k]) finish.read(shape, places[k], given[k]);
             }
 #pragma unroll
@@ -526,35 +564,8 @@ __device__ void convolution(const Convolution& shape, const float* images, const
         }
     }
     if (finish.has_columns()) {
-        // The tile has whole columns, and this block wrote them. What is known of each goes where the sums were.
         __syncthreads();
-        float* known = (float*)room;
-        u32 channels = min(TILES / planes * 8, shape.outputs - first_channel);
-        u32 count = min(shape.tile_width, shape.width - left) * channels;
-        u64 row = (u64)shape.width * shape.outputs;
-        for (u32 item = threadIdx.x; item < count; item += THREADS) {
-            u64 column = (u64)(left + item / channels) * shape.outputs + first_channel + item % channels;
-            known[item / channels * (8 * TILES) + item % channels] = finish.column(shape, sample * row * shape.height + column);
-        }
-        __syncthreads();
-#pragma unroll 1
-        for (u32 first = threadIdx.x; first < pixels * fours; first += THREADS * READS) {
-            Place places[READS];
-            ColumnEntries entries[READS];
-            bool there[READS];
-#pragma unroll
-            for (u32 k = 0; k < READS; k++) {
-                u32 item = first + THREADS * k;
-                there[k] = find(item / fours, item % fours, places[k]);
-                if (there[k]) finish.read_entries(shape, places[k], entries[k]);
-            }
-#pragma unroll
-            for (u32 k = 0; k < READS; k++) {
-                u32 item = first + THREADS * k;
-                const float* of = known + item / fours % shape.tile_width * (8 * TILES) + item % fours * 4;
-                if (there[k]) finish.put_entries(shape, places[k], entries[k], of);
-            }
-        }
+        finish_columns<8 * TILES>(shape, share, finish, (float*)room);
     }
     if (!finish.measured()) return;
     double difference = block_sum(gap.difference), size = block_sum(gap.size);
