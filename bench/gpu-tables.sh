@@ -13,7 +13,7 @@ DATA=${DATA:-../shared/data}
 COLUMNS=${COLUMNS:-mnist-conv cifar10 svhn}
 MODELS=${MODELS:-subdeq-normalized-tanh,subdeq-tanh,node-relu,node-tanh,mondeq-relu,mondeq-tanh,explicit-tanh,subdeq-abs-normalized-tanh,subdeq-normalized-power-tanh,subdeq-power-tanh,subdeq-normalized-tanh-30,subdeq-tanh-30,excitatory,split-sign,power-ratio,monotone,monotone-product,monotone-tied}
 SEEDS=${SEEDS:-5}
-JOBS=${JOBS:-2} # per column. More end no sooner: ten heavy runs shared an H200 as if they took turns, and none had ended after ten minutes
+JOBS=${JOBS:-2} # per column. More end no sooner: ten heavy runs shared an H200 as if they took turns, and none had ended after nine minutes
 OUT=${OUT:-results}
 RUNS=${RUNS:-runs}
 everything() { # the columns side by side, each seed by seed: every row has its first run before any has its second

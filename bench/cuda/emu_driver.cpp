@@ -297,7 +297,8 @@ CUresult cuCtxSetCurrent(Handle) { return 0; }
 CUresult cuStreamCreate(Handle* stream, unsigned) { *stream = (Handle)2; return 0; }
 CUresult cuStreamSynchronize(Handle) { return 0; }
 CUresult cuFuncSetAttribute(Handle function, int which, int value) {
-    if (which == 8) shared_allowed[function] = (unsigned)value;
+    if (which == 8) // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        shared_allowed[function] = (unsigned)value;
     return 0;
 }
 CUresult cuStreamDestroy_v2(Handle) { return 0; }
