@@ -128,7 +128,7 @@ struct Keep : Plain {
     const float* bias;
     float* out;
     __device__ void begin() const {}
-    __device__ void expect(const Convolution&, u32, u64) const {}
+    __device__ void expect(const Convolution&, const Place&) const {}
     __device__ void read(const Convolution&, const Place&, Given&) const {}
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given&, Gap&) const {
         u64 len = shape.area() * shape.outputs;
@@ -178,9 +178,9 @@ __device__ inline void expect_channels(const float* from, u32 channels) {
     for (u32 i = 0; i < channels; i += 32) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
 #endif
 }
-__device__ inline void expect_injections(const Map& map, const float* y, u32 channels, u32 sample, u64 at) {
+__device__ inline void expect_injections(const Map& map, const float* y, const Convolution& shape, const Place& place) {
     u32 count = map.formula == POWER_RATIO ? 2 : 1;
-    for (u32 i = 0; i < count; i++) expect_channels(y + (sample * (u64)count + i) * map.len + at, channels);
+    for (u32 i = 0; i < count; i++) expect_channels(y + (place.sample * (u64)count + i) * map.len + place.at(shape), shape.outputs);
 }
 
 // out <- F(argument; y), divided by the largest of each column where a block has whole ones and is told so.
@@ -195,7 +195,7 @@ struct Apply {
     __device__ void begin() const {
         if (threadIdx.x == 0) near_map = map;
     }
-    __device__ void expect(const Convolution& shape, u32 sample, u64 at) const { expect_injections(map, y, shape.outputs, sample, at); }
+    __device__ void expect(const Convolution& shape, const Place& place) const { expect_injections(map, y, shape, place); }
     __device__ bool has_columns() const { return normalised; }
     __device__ float column(const Convolution& shape, u64 at) const {
         return inverse_largest(out + at, (u64)shape.width * shape.outputs, shape.height);
@@ -241,7 +241,7 @@ struct Linearise : Plain {
     __device__ void begin() const {
         if (threadIdx.x == 0) near_map = map;
     }
-    __device__ void expect(const Convolution& shape, u32 sample, u64 at) const { expect_injections(map, y, shape.outputs, sample, at); }
+    __device__ void expect(const Convolution& shape, const Place& place) const { expect_injections(map, y, shape, place); }
     __device__ void read(const Convolution& shape, const Place& place, Given& given) const {
         read_injections(map, y, place.at(shape), place, given.first, given.second);
     }
@@ -283,14 +283,14 @@ struct Pull {
     float* pulled;
     u64 pulled_planes;
     __device__ void begin() const {}
-    __device__ void expect(const Convolution& shape, u32 sample, u64 at) const {
-        u64 len = shape.area() * shape.outputs, state = sample * len + at;
+    __device__ void expect(const Convolution& shape, const Place& place) const {
+        u64 len = shape.area() * shape.outputs, at = place.at(shape), state = place.sample * len + at;
         expect_channels(v + state, shape.outputs);
-        if (slopes) expect_channels(slopes + planes * sample * len + at, shape.outputs);
+        if (slopes) expect_channels(slopes + planes * place.sample * len + at, shape.outputs);
         if (!pulled) return;
         expect_channels(norm.states + state, shape.outputs);
         expect_channels(norm.gradients + state, shape.outputs);
-        expect_channels(norm_slopes + pulled_planes * sample * len + at, shape.outputs);
+        expect_channels(norm_slopes + pulled_at(shape, place), shape.outputs);
     }
     __device__ bool has_columns() const { return pulled; }
     __device__ float column(const Convolution& shape, u64 at) const {
@@ -440,15 +440,6 @@ __device__ inline void finish_columns(const Convolution& shape, const TileShare&
     }
 }
 
-// A thread has a pixel of the tile.
-template <class Finish>
-__device__ inline void expect_tile(const Convolution& shape, u32 sample, u32 tile, u32 first_tile, const Finish& finish) {
-    u32 r = tile / shape.across * shape.tile_height + threadIdx.x / shape.tile_width;
-    u32 c = tile % shape.across * shape.tile_width + threadIdx.x % shape.tile_width;
-    if (first_tile == 0 && threadIdx.x < shape.tile_height * shape.tile_width && r < shape.height && c < shape.width)
-        finish.expect(shape, sample, (u64)(r * shape.width + c) * shape.outputs);
-}
-
 // The packed weights: [slab][tap][eight columns][lane], the high and low halves of what the lane multiplies by; then what each column's
 // sums are to be multiplied by.
 template <u32 TILES, class Finish>
@@ -459,10 +450,14 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     if (active && !active[sample]) return;
     // Known to all after the barriers of the first slab.
     finish.begin();
-    expect_tile(shape, sample, tile, first_tile, finish);
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, centre = shape.side / 2;
     u32 top = tile / shape.across * shape.tile_height, left = tile % shape.across * shape.tile_width;
     u32 pixels = shape.tile_height * shape.tile_width, pitch = shape.tile_width + shape.side - 1;
+    u32 planes = shape.planes_out, fours = TILES / planes * 2;
+    TileShare share = {sample, top, left, pixels, first_tile / planes * 8, fours};
+    // A thread has a pixel with all of its channels; other blocks of the tile need not send for them again.
+    Place own;
+    if (first_tile == 0 && share.find(shape, threadIdx.x, 0, own)) finish.expect(shape, own);
     // This lane's pixels of the two tiles of 16, in the halo, as the first tap sees them.
     u32 at[2];
     for (u32 m = 0; m < 2; m++) {
@@ -522,8 +517,6 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     __syncthreads();
     float* staged = (float*)room + warp * 16 * PITCH(TILES);
     const float* scales = packed + (u64)shape.slabs() * shape.taps() * shape.column_tiles * 128 + first_tile * 8;
-    u32 planes = shape.planes_out, fours = TILES / planes * 2;
-    TileShare share = {sample, top, left, pixels, first_tile / planes * 8, fours};
     Gap gap = {0.0, 0.0};
 #pragma unroll
     for (u32 m = 0; m < 2; m++) {
