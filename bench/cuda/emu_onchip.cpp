@@ -19,10 +19,11 @@ template <class S> struct Test {
   std::vector<float> w;
   Packed p;
   uint32_t bad = 0;
+  float* q = nullptr;
   Test(const char* n, double gain) : name(n), w(random_weights(C, gain, 7)), p(packed<C>(w)) {}
   template <int KIND> std::vector<OnchipReport> run(int n, const std::vector<float>& drive, const std::vector<float>& slope, std::vector<float>& state, std::vector<uint32_t>& refreshes, float tol, uint32_t most, bool inner, bool given, unsigned seed) {
     std::vector<OnchipReport> reports(n); refreshes.assign(n, 0);
-    OnchipArgs a{(KIND == ADJOINT ? p.backward : p.forward).data(), p.sums.data(), drive.data(), slope.data(), &bad, state.data(), reports.data(), refreshes.data(), KIND == ADJOINT ? 0.f : 1.2f, KIND == ADJOINT ? 0.f : 1.f, tol, most, inner, given};
+    OnchipArgs a{(KIND == ADJOINT ? p.backward : p.forward).data(), p.sums.data(), drive.data(), slope.data(), q, &bad, state.data(), reports.data(), refreshes.data(), KIND == ADJOINT ? 0.f : 1.2f, KIND == ADJOINT ? 0.f : 1.f, tol, most, inner, given};
     emu::launch(n * S::CL, 1, S::CL, S::THREADS, S::SHARED, [&] { auto s = std::make_unique<OnchipConv<S, KIND>>(a); s->run(); }, seed);
     return reports;
   }
@@ -49,7 +50,14 @@ template <class S> struct Test {
     for (size_t i = 0; i < len; i++) v[i] *= 10.0f;
     { Rng r(5); for (float& s : slope) s = (float)r.uniform(); }
     std::vector<uint32_t> refreshes;
-    auto r = run<ADJOINT>(n, v, slope, g, refreshes, tol, 100, false, false, seed);
+    // D g goes where D is.
+    std::vector<float> product = slope;
+    q = product.data();
+    auto r = run<ADJOINT>(n, v, product, g, refreshes, tol, 100, false, false, seed);
+    q = nullptr;
+    bool multiplied = true;
+    for (size_t i = 0; i < n * len; i++) multiplied &= product[i] == slope[i] * g[i];
+    check(multiplied, "D g");
     for (int k = 0; k < n; k++) {
       auto p = conv_reference(C, H, W, w, adjoint_reference(C, H, W, w, &slope[k * len], &v[k * len]), true);
       for (size_t i = 0; i < len; i++) p[i] += v[k * len + i];

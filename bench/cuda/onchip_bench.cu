@@ -40,7 +40,7 @@ template <class S> struct Onchip {
     Batch(int n, const std::vector<float>& drive) : y(drive), state(n * LEN), d(n * LEN), reports(n), refreshes(n) {}
   };
   OnchipArgs args(const Weights& w, const Batch& b, bool back, float tolerance, int most) const {
-    return OnchipArgs{back ? w.backward.p : w.forward.p, w.sums.p, b.y.p, b.d.p, w.bad.p, b.state.p, b.reports.p, b.refreshes.p,
+    return OnchipArgs{back ? w.backward.p : w.forward.p, w.sums.p, b.y.p, b.d.p, nullptr, w.bad.p, b.state.p, b.reports.p, b.refreshes.p,
                       back ? 0.0f : 1.2f, back ? 0.0f : 1.0f, tolerance, (uint32_t)most, 0, 0};
   }
   void correctness() const {

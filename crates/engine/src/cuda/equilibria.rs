@@ -62,6 +62,15 @@ enum Scheme {
     },
 }
 
+/// What is known of the derivative where a gradient is pulled back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Derivative {
+    Unknown,
+    AtHand,
+    /// Where the slopes were is `q = D g` already.
+    Multiplied,
+}
+
 impl Equilibria for Cuda {
     type Plan = CudaPlan;
     type Reports = CudaReports;
@@ -210,18 +219,8 @@ impl Equilibria for Cuda {
         reports: &mut CudaReports,
     ) -> Result<()> {
         let sizes = check_call(plan, batch)?;
-        check_solver(solver, stopping)?;
-        check_len("reports", reports.0.len(), batch)?;
-        check_len("z", z.len(), sizes.states)?;
-        check_len("y", y.len(), sizes.injections)?;
-        check_len("v", v.len(), sizes.states)?;
-        check_len("g", g.len(), sizes.states)?;
-        if let Some((onchip, problem)) = plan.operators.onchip(batch, solver, stopping) {
-            if let Onchip::Convolution(_) = onchip {
-                plan.operators.linearise(batch, z, y, &mut plan.work)?;
-            }
-            let slopes = &plan.work.linearisation.slopes;
-            return onchip.adjoint(&problem, (z, y), slopes, v, g, &mut reports.0);
+        if self.adjoint_on_chip(plan, batch, (z, y), v, (solver, stopping), false, g, reports)?.is_some() {
+            return Ok(());
         }
         let scheme = prepare(&mut plan.operators, solver)?;
         let CudaPlan { operators, work, .. } = plan;
@@ -297,7 +296,7 @@ impl Equilibria for Cuda {
         gy: &mut Memory<f32>,
         gw: &mut [Memory<f32>],
     ) -> Result<()> {
-        self.pull(plan, batch, (z, y), false, g, gz, gy, gw)
+        self.pull(plan, batch, (z, y), Derivative::Unknown, g, gz, Some(gy), gw)
     }
 
     fn implicit_gradient(
@@ -314,34 +313,91 @@ impl Equilibria for Cuda {
         gy: &mut Memory<f32>,
         gw: &mut [Memory<f32>],
     ) -> Result<()> {
-        self.adjoint(plan, batch, z, y, v, solver, stopping, g, reports)?;
-        // Dense solves on chip have no derivative in memory, and scratch memory may have lost what gains need.
-        let dense_on_chip =
-            matches!(plan.operators.onchip(batch, solver, stopping), Some((Onchip::Dense(_), _)));
-        let linearised = !dense_on_chip && !plan.operators.has_gains();
-        self.pull(plan, batch, (z, y), linearised, g, None, gy, gw)
+        let on_chip = self.adjoint_on_chip(plan, batch, (z, y), v, (solver, stopping), true, g, reports)?;
+        let known = match on_chip {
+            Some(known) => known,
+            None => {
+                self.adjoint(plan, batch, z, y, v, solver, stopping, g, reports)?;
+                // Scratch memory may have lost what gains need.
+                if plan.operators.has_gains() { Derivative::Unknown } else { Derivative::AtHand }
+            }
+        };
+        // Where the injection's gradient is `g` itself, the two change places.
+        if plan.operators.map.norm.is_none() && !takes_q(plan.operators.map) && g.len() == gy.len() {
+            self.pull(plan, batch, (z, y), known, g, None, None, gw)?;
+            std::mem::swap(g, gy);
+            return Ok(());
+        }
+        self.pull(plan, batch, (z, y), known, g, None, Some(gy), gw)
     }
 }
 
+/// Whether the injection is inside of the activation, so that its gradient is `q`.
+fn takes_q(map: ShapedMap) -> bool {
+    matches!(
+        (map.formula, map.injection),
+        (Formula::PowerRatio { .. }, _) | (Formula::Single, Injection::Inner)
+    )
+}
+
 impl Cuda {
-    /// Pulls `g` back through one application at `(z, y)`, where the derivative may be at hand already.
+    /// The adjoint by one of the kernels that do a whole solve, and what is known of the derivative after it; with `multiply`, the
+    /// slopes of a convolution become `q`. Nothing, if there is no such kernel.
+    #[allow(clippy::too_many_arguments)] // as `Equilibria::adjoint`
+    fn adjoint_on_chip(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        (z, y): (&Memory<f32>, &Memory<f32>),
+        v: &Memory<f32>,
+        (solver, stopping): (&Solver, &Stopping),
+        multiply: bool,
+        g: &mut Memory<f32>,
+        reports: &mut CudaReports,
+    ) -> Result<Option<Derivative>> {
+        let sizes = check_call(plan, batch)?;
+        check_solver(solver, stopping)?;
+        check_len("reports", reports.0.len(), batch)?;
+        check_len("z", z.len(), sizes.states)?;
+        check_len("y", y.len(), sizes.injections)?;
+        check_len("v", v.len(), sizes.states)?;
+        check_len("g", g.len(), sizes.states)?;
+        let Some((onchip, problem)) = plan.operators.onchip(batch, solver, stopping) else {
+            return Ok(None);
+        };
+        let known = match onchip {
+            Onchip::Convolution(_) => {
+                plan.operators.linearise(batch, z, y, &mut plan.work)?;
+                if multiply { Derivative::Multiplied } else { Derivative::AtHand }
+            }
+            // Such solves have no derivative in memory.
+            Onchip::Dense(_) => Derivative::Unknown,
+        };
+        let slopes = &plan.work.linearisation.slopes;
+        onchip.adjoint(&problem, (z, y), slopes, multiply, v, g, &mut reports.0)?;
+        Ok(Some(known))
+    }
+
+    /// Pulls `g` back through one application at `(z, y)`; what is not asked for is not written.
     #[allow(clippy::too_many_arguments)] // as `Equilibria::pullback`
     fn pull(
         &self,
         plan: &mut CudaPlan,
         batch: usize,
         (z, y): (&Memory<f32>, &Memory<f32>),
-        linearised: bool,
+        known: Derivative,
         g: &Memory<f32>,
         gz: Option<&mut Memory<f32>>,
-        gy: &mut Memory<f32>,
+        gy: Option<&mut Memory<f32>>,
         gw: &mut [Memory<f32>],
     ) -> Result<()> {
         let sizes = check_call(plan, batch)?;
         check_len("z", z.len(), sizes.states)?;
         check_len("y", y.len(), sizes.injections)?;
         check_len("g", g.len(), sizes.states)?;
-        check_len("gy", gy.len(), sizes.injections)?;
+        if let Some(gy) = &gy {
+            check_len("gy", gy.len(), sizes.injections)?;
+        }
         if let Some(gz) = &gz {
             check_len("gz", gz.len(), sizes.states)?;
         }
@@ -357,7 +413,7 @@ impl Cuda {
         for (index, array) in gw.iter().enumerate() {
             check_len("a weight gradient", array.len(), map.weight_len(index))?;
         }
-        if !linearised {
+        if known == Derivative::Unknown {
             operators.linearise(batch, z, y, work)?;
         }
         let Work { u, gained, g: gradient, linearisation, .. } = work;
@@ -370,13 +426,12 @@ impl Cuda {
         } else {
             g
         };
-        operators.turn_slopes_into_q(batch, linearisation, pulled, gained)?;
+        if known != Derivative::Multiplied {
+            operators.turn_slopes_into_q(batch, linearisation, pulled, gained)?;
+        }
         let q = &linearisation.slopes;
-        match (map.formula, map.injection) {
-            (Formula::PowerRatio { .. }, _) | (Formula::Single, Injection::Inner) => {
-                gy.copy_from(q, sizes.injections)?;
-            }
-            _ => gy.copy_from(pulled, sizes.injections)?,
+        if let Some(gy) = gy {
+            gy.copy_from(if takes_q(map) { q } else { pulled }, sizes.injections)?;
         }
         let (gains, operator_gradients) = gw.split_at_mut(if operators.has_gains() { 2 } else { 0 });
         for ((plane, gain), sign) in gains.iter_mut().enumerate().zip([1.0, -1.0]) {

@@ -6,10 +6,11 @@ use super::scratch::Scratch;
 use crate::network::ConvShape;
 use crate::{Padding, Result};
 
-/// What fits into a block's memory, rows of a block, and blocks whose sums are kept apart, as in `kernels/few_channels.cu`.
+/// What fits into a block's memory, outputs that a block has threads for (at least two each), rows of a tile, and blocks, whose sums of
+/// gradients are kept apart: as in `kernels/few_channels.cu`.
 const MOST_WIDTH: usize = 64;
 const MOST_OUTPUTS: usize = 128;
-const ROWS: usize = 4;
+const ROWS: usize = 8;
 const PARTS: usize = 264;
 /// Sums that one block of the total takes.
 const COLUMNS: usize = 32;
@@ -59,7 +60,7 @@ impl FewChannels {
         rectified: bool,
         y: &mut Memory<f32>,
     ) -> Result<()> {
-        let grid = Grid::blocks(self.tiles as usize);
+        let grid = Grid::blocks(PARTS.min(self.tiles as usize));
         match self.inputs {
             1 => launch!(gpu, "convolve_few_1", grid, self, x, w, b, rectified, y),
             _ => launch!(gpu, "convolve_few_3", grid, self, x, w, b, rectified, y),

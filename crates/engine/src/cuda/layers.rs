@@ -18,7 +18,7 @@ const COLUMNS: usize = 32;
 /// Parts of the sums of a batch norm, and of its gradients over the batch: fixed, so that sums do not depend on the GPU.
 const MOMENT_PARTS: usize = 512;
 const SUM_PARTS: usize = 8;
-/// Blocks that a batch norm's gradient is shared out over.
+/// Blocks that the gradient of a batch norm of vectors is shared out over.
 const GRADIENT_BLOCKS: usize = 1024;
 /// Pixels that are worth a block.
 const LEAST_PIXELS: usize = 32;
@@ -69,10 +69,19 @@ fn is_short_vectors(shape: NormPoolShape) -> bool {
 }
 
 /// Blocks for sums of channels over pixels, and the pixels of each: neighbouring threads take neighbouring channels.
-fn channel_grid(pixels: usize, channels: usize, most: usize) -> (Grid, usize) {
-    let each = LEAST_PIXELS.max(pixels.div_ceil(most));
+fn moment_grid(pixels: usize, channels: usize) -> (Grid, usize) {
+    let each = LEAST_PIXELS.max(pixels.div_ceil(MOMENT_PARTS));
     let chunks = channels.div_ceil(THREADS as usize);
     (Grid(pixels.div_ceil(each) as u32, chunks as u32, 1), each)
+}
+
+/// Blocks for a batch norm's gradient, and the images of each: one for each row of windows, or for several images of one pixel; and for
+/// as many channels as it has threads.
+fn window_grid(shape: NormPoolShape) -> (Grid, usize) {
+    let vectors = shape.height * shape.width == 1;
+    let each = if vectors { LEAST_PIXELS.max(shape.batch.div_ceil(GRADIENT_BLOCKS)) } else { 1 };
+    let blocks = shape.batch.div_ceil(each) * shape.height.div_ceil(shape.window);
+    (Grid(blocks as u32, shape.channels.div_ceil(THREADS as usize) as u32, 1), each)
 }
 
 /// The constants of one update, for the kernel.
@@ -337,7 +346,7 @@ impl Layers for Cuda {
                 y,
             );
         }
-        let (grid, each) = channel_grid(pixels, channels, MOMENT_PARTS);
+        let (grid, each) = moment_grid(pixels, channels);
         let (parts, mut scratch) = (grid.0, self.scratch());
         let moments = scratch.sums(parts as usize * 2 * channels)?;
         launch!(self.gpu, "norm_moments", grid, x, pixels, channels as u32, each as u32, &mut *moments)?;
@@ -443,7 +452,7 @@ impl Layers for Cuda {
         let sums = scratch.sums(channels * SUM_PARTS * 2)?;
         let grid = Grid(channels as u32, SUM_PARTS as u32, 1);
         launch!(self.gpu, "norm_pool_sums", grid, &constants, &state.normalised, gy, &mut *sums)?;
-        let (grid, each) = channel_grid(pixels, channels, GRADIENT_BLOCKS);
+        let (grid, each) = window_grid(shape);
         launch!(
             self.gpu,
             "norm_pool_gradient",
@@ -495,7 +504,7 @@ impl Layers for Cuda {
         check_len("the sums", sums.len(), 2 * channels)?;
         check_len("the input", x.len(), (first + shape.batch) * shape.image_len())?;
         let x = x.at(first * shape.image_len());
-        let (grid, each) = channel_grid(pixels, channels, MOMENT_PARTS);
+        let (grid, each) = moment_grid(pixels, channels);
         let (parts, mut scratch) = (grid.0, self.scratch());
         let moments = scratch.sums((parts as usize + 1) * 2 * channels)?;
         let at = parts as usize * 2 * channels;
@@ -597,7 +606,7 @@ impl Layers for Cuda {
         let mut scratch = self.scratch();
         let on_device = scratch.sums(parts.len())?;
         on_device.write(0, &parts)?;
-        let (grid, each) = channel_grid(pixels, channels, GRADIENT_BLOCKS);
+        let (grid, each) = window_grid(shape);
         launch!(
             self.gpu,
             "norm_pool_gradient",

@@ -99,6 +99,7 @@ struct ConvolutionSolve {
     sums: u64,
     drive: u64,
     slope: u64,
+    q: u64,
     bad: u64,
     state: u64,
     reports: u64,
@@ -139,7 +140,7 @@ struct DenseSolve {
     unused: u32,
 }
 
-// SAFETY: `repr(C)`, the fields of `OnchipArgs`: 8 of 8 bytes and 6 of 4, without padding.
+// SAFETY: `repr(C)`, the fields of `OnchipArgs`: 9 of 8 bytes and 6 of 4, without padding.
 unsafe impl Passed for ConvolutionSolve {}
 // SAFETY: `repr(C)`, the fields of `OnchipSlopesArgs`, 4 of 8 bytes and one of 4, and what that struct is padded with.
 unsafe impl Passed for Slopes {}
@@ -226,12 +227,14 @@ impl Onchip {
         }
     }
 
-    /// `g = J' g + v` at `(z, y)`; `slopes` are the convolution's there.
+    /// `g = J' g + v` at `(z, y)`; `slopes` are the convolution's there. With `q`, they become `q = D g`.
+    #[allow(clippy::too_many_arguments)] // as `Equilibria::adjoint`
     pub fn adjoint(
         &self,
         problem: &Problem,
         (z, y): (&Memory<f32>, &Memory<f32>),
         slopes: &Memory<f32>,
+        q: bool,
         v: &Memory<f32>,
         g: &mut Memory<f32>,
         reports: &mut Memory<ReportRow>,
@@ -241,6 +244,7 @@ impl Onchip {
                 let solve = ConvolutionSolve {
                     weights: convolution.backward.address_of(0),
                     slope: slopes.address_of(0),
+                    q: if q { slopes.address_of(0) } else { 0 },
                     ..convolution.problem(problem, v, g, reports)
                 };
                 convolution.launch(problem, convolution.kernels.adjoint, (&solve).into())
@@ -298,6 +302,7 @@ impl Convolution {
             sums: self.sums.address_of(0),
             drive: drive.address_of(0),
             slope: 0,
+            q: 0,
             bad: bad.address_of(0),
             state: state.address_of(0),
             reports: reports.address_of(0),
@@ -328,8 +333,7 @@ impl Convolution {
     ) -> Result<()> {
         let arguments = Slopes {
             weights: self.forward.address_of(0),
-            // An outer injection does not matter to them: the kernel reads the state, which it has at hand, for it.
-            y: if inner { y } else { z }.address_of(0),
+            y: y.address_of(0),
             z: z.address_of(0),
             slopes: slopes.address_of(0),
             inner: u32::from(inner),

@@ -101,7 +101,7 @@ pub trait Equilibria: Device {
     ) -> Result<()>;
 
     /// [`Equilibria::adjoint`], then [`Equilibria::pullback`] of its `g` without `gz`: what a training does at each fixed point. A
-    /// device may compute once what both need.
+    /// device may compute once what both need, and leave anything in `g`.
     #[allow(clippy::too_many_arguments)]
     fn implicit_gradient(
         &self,

@@ -317,7 +317,9 @@ fn convolutions() {
             (3, 8, 9, 17, 5),
             (2, 14, 14, 16, 16),
             (5, 11, 13, 3, 66),
-            (40, 28, 28, 1, 16),
+            // More pieces of few channels than blocks, some of them of a single row.
+            (70, 28, 28, 1, 16),
+            (150, 9, 12, 3, 20),
         ] {
             let shape = ConvShape { batch, height, width, inputs, outputs, padding };
             for rectified in [false, true] {
@@ -1064,11 +1066,11 @@ fn at_once_as_one_after_the_other<D: Equilibria>(
     device.implicit_gradient(
         &mut plan, batch, z, y, v, solver, stopping, gradient, reports, &mut gy, &mut gw,
     )?;
-    let mut found = vec![down(device, &g, states), down(device, &gy, problem.y.len())];
+    let mut found = vec![down(device, &gy, problem.y.len())];
     found.extend(gw.iter().enumerate().map(|(k, gw)| down(device, gw, map.weight_len(k))));
     // What is not a number is not equal to itself, its bits are.
     let bits = |array: &Vec<f64>| array.iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
-    let expected = expected.iter().enumerate().filter(|(k, _)| *k != 1).map(|(_, array)| bits(array));
+    let expected = expected.iter().skip(2).map(bits);
     assert!(found.iter().map(bits).eq(expected), "{map:?} by {solver:?}: other bits at once");
     Ok(())
 }

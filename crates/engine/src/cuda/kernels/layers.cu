@@ -93,25 +93,53 @@ struct Lane {
     }
 };
 
-// Sums of each channel and of its squares over `each` pixels per part, all relative to the first pixel: moments[part][2][channel].
-extern "C" __global__ void __launch_bounds__(THREADS) norm_moments(const float* x, u64 pixels, u32 channels, u32 each, double* moments) {
-    Lane lane(channels);
+__device__ inline void read_channels(const float* from, float (&to)[1]) { to[0] = *from; }
+
+__device__ inline void read_channels(const float* from, float (&to)[4]) {
+    float4 four = *(const float4*)from;
+    to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+}
+
+__device__ inline void write_channels(const float (&from)[1], float* to) { *to = from[0]; }
+
+__device__ inline void write_channels(const float (&from)[4], float* to) { *(float4*)to = float4{from[0], from[1], from[2], from[3]}; }
+
+// Sums of each channel and of its squares over `each` pixels per part, all relative to the first pixel: moments[part][2][channel]. A thread
+// takes WIDTH neighbouring channels.
+template <u32 WIDTH>
+__device__ void moments_of(const float* x, u64 pixels, u32 channels, u32 each, double* moments) {
+    Lane lane(channels / WIDTH);
     u64 begin = (u64)blockIdx.x * each, end = begin + each < pixels ? begin + each : pixels;
-    double sum = 0.0, squares = 0.0;
+    const float* mine = x + lane.channel * WIDTH;
+    double sum[WIDTH] = {}, squares[WIDTH] = {};
     if (!lane.idle) {
-        double pivot = x[lane.channel];
+        float pivot[WIDTH], at[WIDTH];
+        read_channels(mine, pivot);
 #pragma unroll 8
         for (u64 pixel = begin + lane.sharer; pixel < end; pixel += lane.sharers) {
-            double off = x[pixel * channels + lane.channel] - pivot;
-            sum += off;
-            squares += off * off;
+            read_channels(mine + pixel * channels, at);
+#pragma unroll
+            for (u32 c = 0; c < WIDTH; c++) {
+                double off = at[c] - (double)pivot[c];
+                sum[c] += off;
+                squares[c] += off * off;
+            }
         }
     }
-    sum = lane.sum(sum);
-    squares = lane.sum(squares);
-    if (lane.idle || lane.sharer != 0) return;
-    moments[(u64)blockIdx.x * 2 * channels + lane.channel] = sum;
-    moments[((u64)blockIdx.x * 2 + 1) * channels + lane.channel] = squares;
+    double* to = moments + (u64)blockIdx.x * 2 * channels + lane.channel * WIDTH;
+    for (u32 c = 0; c < WIDTH; c++) {
+        sum[c] = lane.sum(sum[c]);
+        squares[c] = lane.sum(squares[c]);
+        if (lane.idle || lane.sharer != 0) continue;
+        to[c] = sum[c];
+        to[channels + c] = squares[c];
+    }
+}
+
+// By fours where that can be: one number at a time, too few would be on their way from memory.
+extern "C" __global__ void __launch_bounds__(THREADS) norm_moments(const float* x, u64 pixels, u32 channels, u32 each, double* moments) {
+    if (channels % 4 == 0) moments_of<4>(x, pixels, channels, each, moments);
+    else moments_of<1>(x, pixels, channels, each, moments);
 }
 
 // One block per channel: the moments of the whole from those of the parts.
@@ -213,62 +241,104 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_pool_sums(NormPool sh
     sums[(c * SUM_PARTS + part) * 2 + 1] = weighted;
 }
 
-// Pixels that a thread of the gradient asks for at a time.
+// What several pixels need is asked for before any of it is used.
 #define AHEAD 4
+// Gradients of windows that a block keeps.
+#define KEPT 4096
 
-// gx = slope g - level - tilt x, the constants per channel; and the gradients for scale and offset.
-extern "C" __global__ void __launch_bounds__(THREADS)
-norm_pool_gradient(NormPool shape, const float* x, const float* scale, const float* mean, const float* inverse, const double* sums,
-                   const float* gy, u32 each, float* gx, float* gscale, float* goffset) {
-    Lane lane(shape.channels);
+// A channel's constants in gx = slope g - level - tilt x. The first block has the gradients for scale and offset too.
+struct NormPull {
+    float slope, level, tilt;
+    __device__ NormPull(const NormPool& shape, u32 c, const float* scale, const float* mean, const float* inverse, const double* sums,
+                    float* gscale, float* goffset) {
+        double plain = 0.0, weighted = 0.0, count = (double)((u64)shape.of * shape.height * shape.width);
+#pragma unroll
+        for (u32 part = 0; part < SUM_PARTS; part++) {
+            plain += sums[(c * SUM_PARTS + part) * 2];
+            weighted += sums[(c * SUM_PARTS + part) * 2 + 1];
+        }
+        if (blockIdx.x == 0) {
+            goffset[c] = (float)plain;
+            gscale[c] = (float)weighted;
+        }
+        double gain = (double)scale[c] * inverse[c], lean = gain * inverse[c] * weighted / count;
+        slope = (float)(gain / (double)(shape.window * shape.window));
+        tilt = (float)lean;
+        level = (float)(gain * plain / count - lean * mean[c]);
+    }
+};
+
+// What a block keeps of its channels and windows.
+struct NormKept {
+    float slope[4 * THREADS], level[4 * THREADS], tilt[4 * THREADS], gradients[KEPT];
+};
+
+// A block has the rows of one row of windows, which lie one after the other in memory, or `each` pixels that are images of their own; WIDTH
+// neighbouring channels a thread.
+template <u32 WIDTH>
+__device__ void pull_windows(NormKept& kept, const NormPool& shape, const float* x, const float* scale, const float* mean, const float* inverse,
+                             const double* sums, const float* gy, u32 each, float* gx, float* gscale, float* goffset) {
+    Lane lane(shape.channels / WIDTH);
+    u32 wide = lane.wide * WIDTH, first = blockIdx.y * wide, cells = shape.rows * shape.cols, mine = lane.channel * WIDTH - first;
+    if (first >= shape.channels) return;
+    bool vectors = shape.height * shape.width == 1;
+    u32 bands = (shape.height + shape.window - 1) / shape.window, band = blockIdx.x % bands;
+    u64 sample = (u64)(blockIdx.x / bands) * each;
+    u32 rows = min(shape.window, shape.height - band * shape.window), pixels = vectors ? min((u64)each, shape.batch - sample) : rows * shape.width;
+    for (u32 c = threadIdx.x; c < wide && first + c < shape.channels; c += THREADS) {
+        NormPull pull(shape, first + c, scale, mean, inverse, sums, gscale, goffset);
+        kept.slope[c] = pull.slope, kept.level[c] = pull.level, kept.tilt[c] = pull.tilt;
+    }
+    // Pixels that no window covers have no gradient of their own: a column of zeros for those at the right.
+    bool covered = band < shape.rows, keeps = !vectors && (shape.cols + 1) * wide <= KEPT;
+    const float* of_windows = gy + (sample * shape.channels + first) * cells + (u64)band * shape.cols;
+    for (u32 i = threadIdx.x; keeps && i < (shape.cols + 1) * wide; i += THREADS) {
+        u32 c = i % wide, right = i / wide;
+        kept.gradients[i] = covered && right < shape.cols && first + c < shape.channels ? of_windows[(u64)c * cells + right] : 0.0f;
+    }
+    __syncthreads();
     if (lane.idle) return;
-    u32 c = lane.channel, cells = shape.rows * shape.cols;
-    u64 pixels = (u64)shape.batch * shape.height * shape.width;
-    double plain = 0.0, weighted = 0.0, count = (double)((u64)shape.of * shape.height * shape.width);
-    for (u32 part = 0; part < SUM_PARTS; part++) {
-        plain += sums[(c * SUM_PARTS + part) * 2];
-        weighted += sums[(c * SUM_PARTS + part) * 2 + 1];
-    }
-    if (blockIdx.x == 0 && lane.sharer == 0) {
-        goffset[c] = (float)plain;
-        gscale[c] = (float)weighted;
-    }
-    double gain = (double)scale[c] * inverse[c], lean = gain * inverse[c] * weighted / count;
-    float slope = (float)(gain / (double)(shape.window * shape.window)), tilt = (float)lean;
-    float level = (float)(gain * plain / count - lean * mean[c]);
-    // Those who share a channel take pixels that follow each other: most are in the window of the one before and have its gradient.
-    u32 share = (each + lane.sharers - 1) / lane.sharers;
-    u64 at = (u64)blockIdx.x * each + lane.sharer * share, end = min(at + share, min((u64)(blockIdx.x + 1) * each, pixels));
-    u32 column = at % shape.width, row = at / shape.width % shape.height, known = ~0u;
-    u64 sample = at / ((u64)shape.width * shape.height);
-    float latest = 0.0f;
+    float slope[WIDTH], level[WIDTH], tilt[WIDTH];
+    read_channels(&kept.slope[mine], slope);
+    read_channels(&kept.level[mine], level);
+    read_channels(&kept.tilt[mine], tilt);
+    u64 begin = (sample * shape.height + (u64)band * shape.window) * shape.width * shape.channels + lane.channel * WIDTH;
+    u32 column = lane.sharer % shape.width, step = lane.sharers % shape.width;
     // Half a pixel from every border between windows: rounding cannot carry a pixel over one.
     float windows = 1.0f / (float)shape.window;
-    // What several pixels need is asked for before any of it is used: a store might change it, as far as the compiler knows.
-    for (; at < end; at += AHEAD) {
-        float g[AHEAD], value[AHEAD];
+    for (u32 pixel = lane.sharer; pixel < pixels; pixel += AHEAD * lane.sharers) {
+        float value[AHEAD][WIDTH];
 #pragma unroll
         for (u32 k = 0; k < AHEAD; k++) {
-            u32 down = (u32)(((float)row + 0.5f) * windows), right = (u32)(((float)column + 0.5f) * windows);
-            value[k] = at + k < end ? x[(at + k) * shape.channels + c] : 0.0f;
-            // Pixels that no window covers have no gradient of their own.
-            bool covered = at + k < end && down < shape.rows && right < shape.cols;
-            u32 cell = down * shape.cols + right;
-            if (covered && cell != known) {
-                latest = gy[(sample * shape.channels + c) * cells + cell];
-                known = cell;
-            }
-            g[k] = covered ? latest : 0.0f;
-            if (++column < shape.width) continue;
-            column = 0;
-            if (++row < shape.height) continue;
-            row = 0, known = ~0u;
-            sample++;
+            u32 there = min(pixel + k * lane.sharers, pixels - 1);
+            read_channels(x + begin + (u64)there * shape.channels, value[k]);
         }
 #pragma unroll
-        for (u32 k = 0; k < AHEAD; k++)
-            if (at + k < end) gx[(at + k) * shape.channels + c] = slope * g[k] - level - tilt * value[k];
+        for (u32 k = 0; k < AHEAD; k++) {
+            u32 there = pixel + k * lane.sharers, right = min((u32)(((float)column + 0.5f) * windows), shape.cols);
+            column += step;
+            if (column >= shape.width) column -= shape.width;
+            if (there >= pixels) break;
+            float g[WIDTH];
+            if (vectors) read_channels(gy + begin + (u64)there * shape.channels, g);
+            else if (keeps) read_channels(&kept.gradients[right * wide + mine], g);
+            else
+                for (u32 c = 0; c < WIDTH; c++)
+                    g[c] = covered && right < shape.cols ? of_windows[(u64)(mine + c) * cells + right] : 0.0f;
+#pragma unroll
+            for (u32 c = 0; c < WIDTH; c++) g[c] = slope[c] * g[c] - level[c] - tilt[c] * value[k][c];
+            write_channels(g, gx + begin + (u64)there * shape.channels);
+        }
     }
+}
+
+// The gradients of x, and those for scale and offset.
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+norm_pool_gradient(NormPool shape, const float* x, const float* scale, const float* mean, const float* inverse, const double* sums,
+                   const float* gy, u32 each, float* gx, float* gscale, float* goffset) {
+    __shared__ __align__(16) NormKept kept;
+    if (shape.channels % 4 == 0) pull_windows<4>(kept, shape, x, scale, mean, inverse, sums, gy, each, gx, gscale, goffset);
+    else pull_windows<1>(kept, shape, x, scale, mean, inverse, sums, gy, each, gx, gscale, goffset);
 }
 
 // Batch norm of vectors, that is without pooling: eight neighbouring channels per block, which goes over the batch as often as it needs.

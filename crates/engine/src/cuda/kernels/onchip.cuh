@@ -48,6 +48,7 @@ struct OnchipArgs {
   const float* sums;      // W of a state of ones, [row: first, inner, last][column: likewise][C]
   const float* drive;     // y, or v: [n][H][W][C]
   const float* slope;     // adjoint: D
+  float* q;               // adjoint: null, or where D g goes, which may be where D is: a number is read for the last time before it is written
   const uint32_t* bad;    // not 0: a weight is not finite
   float* state;           // z, the start in it if `given`; or g
   OnchipReport* reports;
@@ -286,10 +287,11 @@ template <class S, int KIND> struct OnchipConv {
   }
   /// Calls f(place's offset in a buffer, index in the batch, n, slopes, u0, u1, y0, y1) for this thread's pairs of channels, then
   /// after(place, offset) per pixel.
-  template <class F, class G> DEV void each(F&& f, G&& after) {
+  /// Without DRIVE, y is not read and means nothing.
+  template <bool DRIVE = true, class F, class G> DEV void each(F&& f, G&& after) {
 #pragma unroll
     for (int m = 0; m < S::MT; m++) {
-      if (m % S::FLIGHT == 0) load_drive(m);
+      if (DRIVE && m % S::FLIGHT == 0) load_drive(m);
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         Place p = place(m, half);
@@ -341,12 +343,21 @@ template <class S, int KIND> struct OnchipConv {
     return make_float2(warp_uniform(warp_sum(sum.x)), warp_uniform(warp_sum(sum.y)));
   }
 
+  static DEV void add(float& sum, float4 x) { sum = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, fmaf(x.w, x.w, sum)))); }
+  DEV float4 latest(size_t first, int i) const { return read_latest(reinterpret_cast<const float4*>(a.state + first) + i); }
+  /// The norm of the state in its array.
+  DEV float state_norm() {
+    float size = 0.0f;
+    size_t first = row_at(0);
+#pragma unroll 8
+    for (int i = thread_index(); i < S::OWN * S::C / 4; i += S::THREADS) add(size, latest(first, i));
+    return sqrt_exact(total(size, 0.0f, false).x);
+  }
   /// How large the start is, and the first image about: norms of a given start and of y, or D v. A plain sweep over the band.
   DEV float2 first_norms() {
     float start = 0.0f, size = 0.0f;
     size_t first = row_at(0);
     auto quad = [&](const float* p, int i) { return read_only(reinterpret_cast<const float4*>(p + first) + i); };
-    auto add = [](float& sum, float4 x) { sum = fmaf(x.x, x.x, fmaf(x.y, x.y, fmaf(x.z, x.z, fmaf(x.w, x.w, sum)))); };
 #pragma unroll 8
     for (int i = thread_index(); i < S::OWN * S::C / 4; i += S::THREADS) {
       float4 y = quad(a.drive, i);
@@ -354,7 +365,7 @@ template <class S, int KIND> struct OnchipConv {
         float4 d = quad(a.slope, i);
         y = make_float4(y.x * d.x, y.y * d.y, y.z * d.z, y.w * d.w);
       } else if (a.given) {
-        add(start, read_latest(reinterpret_cast<const float4*>(a.state + first) + i));
+        add(start, latest(first, i));
       }
       add(size, y);
     }
@@ -473,14 +484,16 @@ template <class S, int KIND> struct OnchipConv {
     return total(difference, 0.0f, true).x;
   }
 
-  /// Writes the image, or g = u + v in the end; gives its norm.
+  /// Writes the image, or g = u + v in the end, with D g where that is asked for; gives its norm.
   DEV float write(bool gradient) {
     float size = 0.0f;
     each([&](uint32_t, size_t at, int, float2 slope, float& u0, float& u1, float& c0, float& c1) {
+      float2 d = slope;
       if (gradient) slope = make_float2(1.0f, 1.0f);
       float z0 = image(u0, c0, slope.x), z1 = image(u1, c1, slope.y);
       size = fmaf(z0, z0, fmaf(z1, z1, size));
       *reinterpret_cast<float2*>(a.state + at) = make_float2(z0, z1);
+      if (KIND == ADJOINT && gradient && a.q) *reinterpret_cast<float2*>(a.q + at) = make_float2(d.x * z0, d.y * z1);
     }, [](const Place&, uint32_t) {});
     return sqrt_exact(total(size, 0.0f, false).x);
   }
@@ -565,21 +578,24 @@ struct OnchipSlopesArgs {
   float* slopes;
   uint32_t inner;
 };
+template <class S, bool INNER> DEV void write_slopes(OnchipConv<S, FORWARD>& s, float* slopes) {
+  s.template each<INNER>([&](uint32_t, size_t at, int, float2, float& u0, float& u1, float& c0, float& c1) {
+    float r0 = tanh_rest(INNER ? u0 + c0 : u0), r1 = tanh_rest(INNER ? u1 + c1 : u1);
+    *reinterpret_cast<float2*>(slopes + at) = make_float2(4.0f * r0 * (1.0f - r0), 4.0f * r1 * (1.0f - r1));
+  }, [](const typename OnchipConv<S, FORWARD>::Place&, uint32_t) {});
+}
 template <class S> DEV void onchip_slopes(const OnchipSlopesArgs& args) {
-  OnchipArgs a{args.weights, nullptr, args.y, nullptr, nullptr, args.z, nullptr, nullptr, 0.0f, 0.0f, 0.0f, 0, args.inner, 1};
+  OnchipArgs a{args.weights, nullptr, args.y, nullptr, nullptr, nullptr, args.z, nullptr, nullptr, 0.0f, 0.0f, 0.0f, 0, args.inner, 1};
   OnchipConv<S, FORWARD> s(a);
   s.begin();
-  float2 norms = s.first_norms();
-  float scale = scale_for(norms.x * rsqrtf((float)(S::H * S::W * S::C)));
+  float scale = scale_for(s.state_norm() * rsqrtf((float)(S::H * S::W * S::C)));
   s.split(false, scale);
   copies_arrived();
   async_fence_own();
   block_barrier();
   s.exact_sums(inverse_power(scale));
-  s.each([&](uint32_t, size_t at, int, float2, float& u0, float& u1, float& c0, float& c1) {
-    float r0 = tanh_rest(a.inner ? u0 + c0 : u0), r1 = tanh_rest(a.inner ? u1 + c1 : u1);
-    *reinterpret_cast<float2*>(args.slopes + at) = make_float2(4.0f * r0 * (1.0f - r0), 4.0f * r1 * (1.0f - r1));
-  }, [](const typename OnchipConv<S, FORWARD>::Place&, uint32_t) {});
+  // An outer y does not matter to them.
+  if (args.inner) write_slopes<S, true>(s, args.slopes); else write_slopes<S, false>(s, args.slopes);
 }
 
 /// Packs W [out][in][3][3] for both directions: [tap][8 inputs][output] x 8 f16, high halves, then low ones; the transposed weights have
