@@ -223,7 +223,7 @@ impl Convolution {
         gpu: &Gpu,
         weights: &[Argument],
         transposed: bool,
-        packed: &mut Memory<f32>,
+        packed: &Memory<f32>,
     ) -> Result<()> {
         let shape = self.shape(self.sharing());
         let (first, second) = (weights[0], weights[weights.len() - 1]);
@@ -246,7 +246,10 @@ impl Convolution {
             unreachable!("a sharing has one of these columns")
         };
         let grid = Grid(self.batch as u32 * shape.tiles, sharing.groups as u32, 1);
-        gpu.launch(names[kind], grid, &[(&shape).into(), images.into(), packed.into(), finish, active.into()])
+        // The next slab as it is.
+        let block = Block { threads: THREADS, shared: (size_of::<f32>() * SLAB * HALO) as u32 };
+        let arguments = [(&shape).into(), images.into(), packed.into(), finish, active.into()];
+        gpu.launch_blocks(names[kind], grid, block, &arguments)
     }
 
     /// `c = packed * images`, plus a bias for each output channel.

@@ -322,7 +322,7 @@ mod tests {
             };
             let own = match *name {
                 name if name.starts_with("fourier") => FOURIER_HEADERS,
-                "convolution_gradients" => COPIES,
+                "convolutions" | "convolution_gradients" => COPIES,
                 _ => "",
             };
             let expected = format!("// source {:016x}", hash(&format!("{headers}{own}{source}")));
@@ -350,6 +350,6 @@ mod tests {
         let address = Parameter::Number { bits: 64, float: false };
         assert_eq!(kernels["fill"], [address, address, Parameter::Number { bits: 32, float: true }]);
         assert_eq!(kernels["adam"][..2], [Parameter::Struct(36), Parameter::Struct(704)]);
-        assert_eq!(kernels["onchip_solve_c48"], [Parameter::Struct(88)]);
+        assert_eq!(kernels["onchip_solve_c48"], [Parameter::Struct(96)]);
     }
 }

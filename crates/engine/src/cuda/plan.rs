@@ -1,6 +1,7 @@
 //! Plans on a GPU: a map's weights as the kernels read them, and the memory that its solves need.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::convolution::{Convolution, LARGEST_SIDE, Norm};
 use super::fourier::Waves;
@@ -35,13 +36,20 @@ pub(super) struct Operators {
     /// `A` and `B`, one after the other; empty for maps without gains.
     gains: Memory<f32>,
     /// Those of a convolution, in the order in which it sums, and transposed.
-    packed: Memory<f32>,
-    packed_transposed: Memory<f32>,
+    packed: [Packed; 2],
     /// Its first number is not 0 if a weight is not finite; the rest is for the kernel that finds it out.
     pub bad: Memory<u32>,
     pub resolvent: Option<Resolvent>,
     /// Kernels for whole solves, where the map has such.
     pub onchip: Option<Onchip>,
+}
+
+/// Weights as a convolution reads them.
+#[derive(Debug)]
+struct Packed {
+    room: Memory<f32>,
+    /// Whether other weights have come since they were packed.
+    stale: AtomicBool,
 }
 
 /// Scratch memory. States lie one after the other; what has planes is `[sample][plane][entry]`.
@@ -191,8 +199,7 @@ impl CudaPlan {
             constants: MapConstants::of(map),
             weights: Memory::zeros(gpu, planes(map) * map.operator.weight_len())?,
             gains: empty(),
-            packed: empty(),
-            packed_transposed: empty(),
+            packed: [(); 2].map(|()| Packed { room: empty(), stale: AtomicBool::new(true) }),
             bad: Memory::zeros(gpu, 3)?,
             resolvent: None,
             onchip: Onchip::of(gpu, map)?,
@@ -262,19 +269,31 @@ impl Operators {
             table.len[index] = self.map.weight_len(index) as u64;
         }
         launch!(self.gpu, "load_weights", Grid::entries(len), &table, &mut self.bad)?;
-        let arguments: Vec<_> = (0..self.planes()).map(|k| self.weights.at(k * len)).collect();
-        if let Some(forward) = self.convolution(1, 1, self.planes()) {
-            self.packed.reserve(forward.packed_len())?;
-            forward.pack(&self.gpu, &arguments, false, &mut self.packed)?;
-        }
-        if let Some(back) = self.convolution(1, self.planes(), 1) {
-            self.packed_transposed.reserve(back.packed_len())?;
-            back.pack(&self.gpu, &arguments, true, &mut self.packed_transposed)?;
+        for transposed in [false, true] {
+            let (from, to) = if transposed { (self.planes(), 1) } else { (1, self.planes()) };
+            if let Some(convolution) = self.convolution(1, from, to) {
+                let packed = &mut self.packed[usize::from(transposed)];
+                packed.room.reserve(convolution.packed_len())?;
+                packed.stale = AtomicBool::new(true);
+            }
         }
         match &mut self.onchip {
             Some(onchip) => onchip.load(&self.gpu, &self.weights),
             None => Ok(()),
         }
+    }
+
+    /// The weights as `convolution` reads them, transposed or not: packed when they are first wanted, which solves on chip and in the
+    /// frequency domain never do.
+    fn packed(&self, convolution: &Convolution, transposed: bool) -> Result<&Memory<f32>> {
+        let Packed { room, stale } = &self.packed[usize::from(transposed)];
+        if stale.load(Ordering::Relaxed) {
+            let len = self.map.operator.weight_len();
+            let weights: Vec<_> = (0..self.planes()).map(|k| self.weights.at(k * len)).collect();
+            convolution.pack(&self.gpu, &weights, transposed, room)?;
+            stale.store(false, Ordering::Relaxed);
+        }
+        Ok(room)
     }
 
     /// A convolution of the state, from `planes_in` to `planes_out` images; `None` for dense maps.
@@ -307,7 +326,8 @@ impl Operators {
         let (len, planes) = (self.len(), self.planes());
         u.reserve(batch * planes * len)?;
         if let Some(convolution) = self.convolution(batch, 1, planes) {
-            return convolution.convolve(&self.gpu, z, &self.packed, None, u, active);
+            let packed = self.packed(&convolution, false)?;
+            return convolution.convolve(&self.gpu, z, packed, None, u, active);
         }
         let rows = Factor::new(z, 0, Axis::plain(len), Axis::plain(1));
         let columns = Factor::new(&self.weights, 0, Axis::plain(len), Axis::plain(1));
@@ -327,7 +347,8 @@ impl Operators {
         let (len, planes) = (self.len(), self.planes());
         g.reserve(batch * len)?;
         if let Some(convolution) = self.convolution(batch, planes, 1) {
-            return convolution.convolve(&self.gpu, q, &self.packed_transposed, None, g, active);
+            let packed = self.packed(&convolution, true)?;
+            return convolution.convolve(&self.gpu, q, packed, None, g, active);
         }
         let rows = Factor::new(q, 0, Axis::plain(planes * len), Axis::plain(1));
         let columns = Factor::new(&self.weights, 0, Axis::plain(1), Axis::plain(len));
@@ -346,7 +367,7 @@ impl Operators {
         g: &mut Memory<f32>,
     ) -> Result<()> {
         if let Some(convolution) = self.convolution(batch, self.planes(), 1) {
-            let packed = &self.packed_transposed;
+            let packed = self.packed(&convolution, true)?;
             return convolution.pull(&self.gpu, q, packed, v, None, g, None, None);
         }
         self.transposed(batch, q, scratch, None)?;
@@ -423,7 +444,7 @@ impl Operators {
         if let Some(convolution) = self.convolution(batch, 1, planes)
             && !self.has_gains()
         {
-            let (map, packed) = (&self.constants, &self.packed);
+            let (map, packed) = (&self.constants, self.packed(&convolution, false)?);
             convolution.apply(&self.gpu, map, z, packed, y, out, distances, active)?;
             return if convolution.normalises() { Ok(()) } else { self.normalise(batch, out, None, active) };
         }
@@ -517,7 +538,8 @@ impl Operators {
         if let Some(convolution) = self.convolution(batch, 1, planes)
             && !self.has_gains()
         {
-            convolution.linearise(&self.gpu, &self.constants, z, &self.packed, y, slopes, out)?;
+            let packed = self.packed(&convolution, false)?;
+            convolution.linearise(&self.gpu, &self.constants, z, packed, y, slopes, out)?;
         } else {
             self.forward(batch, z, u, None)?;
             let grid = Grid::samples(batch, len);
@@ -691,7 +713,8 @@ impl Operators {
         if let Some(convolution) = self.convolution(batch, self.planes(), 1)
             && !self.has_gains()
         {
-            let (gpu, packed, slopes) = (&self.gpu, &self.packed_transposed, &linearisation.slopes);
+            let packed = self.packed(&convolution, true)?;
+            let (gpu, slopes) = (&self.gpu, &linearisation.slopes);
             if self.map.norm.is_none() {
                 return convolution.pull(gpu, q, packed, v, Some(slopes), image, distances, active);
             }

@@ -14,9 +14,15 @@ for source in ${@:-*.cu}; do
   esac
   case $name in
     fourier*) headers+=" copies.cuh fourier.cuh ripples.cuh" ;;
-    convolution_gradients) headers+=" copies.cuh" ;;
+    convolutions | convolution_gradients) headers+=" copies.cuh" ;;
   esac
   nice "$CUDA_HOME/bin/nvcc" -std=c++17 -O3 -arch=$target -ptx -o "$name.tmp" "$name.cu"
+  # A warpgroup's products that wait for each other cost a third of a solve (C7511 and its neighbours), and nothing else shows it.
+  if [ $target = compute_90a ] && "$CUDA_HOME/bin/ptxas" -arch=sm_90a -o /dev/null "$name.tmp" 2>&1 | grep serialized; then
+    rm "$name.tmp"
+    echo "$source: not written" >&2
+    exit 1
+  fi
   { python3 - $headers "$name.cu" <<'PYTHON'
 import sys
 text = b"".join(open(f, "rb").read() for f in sys.argv[1:])

@@ -6,7 +6,6 @@
 // share out (tap, eight inputs). While they do, the next tile comes to shared memory as it is. Parts are added in a fixed order by
 // `add_parts`.
 #include "copies.cuh"
-#include "images.cuh"
 #include "mma.cuh"
 
 #define TAPS 9
@@ -26,19 +25,19 @@ struct Gradient {
 // Bytes from a pixel to the next: an odd number of sixteens, where that matters.
 __host__ __device__ constexpr u32 stride_of(u32 channels) { return 2 * channels + 16; }
 
-// Begins to bring four channels to shared memory, of which `left` exist; zeros where there is no pixel.
-__device__ inline void bring_four(float4* to, const float* from, bool there, int left, bool fours) {
-    if (fours)
-        copy_later_or_clear(to, from, there && left > 0);
-    else
-        *to = four_channels(from, there ? left : 0, false);
-}
-
 __device__ inline void put_halves(float4 x, unsigned char* high, u32 low) {
     Halves a = halves_bf16(x.x, x.y), b = halves_bf16(x.z, x.w);
     *(uint2*)high = {a.high, b.high};
     *(uint2*)(high + low) = {a.low, b.low};
 }
+
+// Division of the pixels of a tile by its width or its halo's, by one multiplication: exact below 2^16 / divisor, and there are at most
+// TILE_HALO of them, of a width that is no more.
+struct Divisor {
+    u32 factor;
+    __device__ explicit Divisor(u32 divisor) : factor((65535 + divisor) / divisor) {}
+    __device__ u32 of(u32 pixel) const { return pixel * factor >> 16; }
+};
 
 // Outputs by sixteens and inputs by eights of a block. Blocks are parts, (plane, group of outputs), groups of inputs.
 template <u32 OUTPUTS, u32 INPUTS>
@@ -49,6 +48,7 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     u32 groups = gridDim.y / shape.planes, plane = blockIdx.y / groups, out = blockIdx.y % groups * 16 * OUTPUTS, in = blockIdx.z * 8 * INPUTS;
     u32 pitch = shape.tile_width + 2, pixels = shape.tile_height * shape.tile_width, halo_pixels = pitch * (shape.tile_height + 2);
+    Divisor by_pitch(pitch), by_width(shape.tile_width);
     u64 area = (u64)shape.height * shape.width;
     int up = (int)shape.first_row - (int)shape.side / 2, back = (int)shape.first_column - (int)shape.side / 2;
     bool in_fours = shape.inputs % 4 == 0, out_fours = shape.outputs % 4 == 0;
@@ -65,18 +65,18 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
         const float* zs = z + (u64)sample * area * shape.inputs + in;
         const float* qs = q + ((u64)sample * shape.planes + plane) * area * shape.outputs + out;
         for (u32 i = threadIdx.x; i < halo_pixels * 2 * INPUTS; i += THREADS) {
-            u32 pixel = i / (2 * INPUTS), channel = i % (2 * INPUTS) * 4;
-            int row = (int)(top + pixel / pitch) + up, column = (int)(left + pixel % pitch) + back, channels = (int)shape.inputs - (int)in;
+            u32 pixel = i / (2 * INPUTS), channel = i % (2 * INPUTS) * 4, down = by_pitch.of(pixel);
+            int row = (int)(top + down) + up, column = (int)(left + pixel - down * pitch) + back, channels = (int)shape.inputs - (int)in;
             bool there = inside(row, column, shape.height, shape.width, shape.circular) && (int)channel < channels;
-            const float* from = there ? zs + ((u64)row * shape.width + column) * shape.inputs + channel : z;
+            const float* from = there ? zs + (u64)(u32)(row * (int)shape.width + column) * shape.inputs + channel : z;
             bring_four(next_halo + i, from, there, channels - (int)channel, in_fours);
         }
         for (u32 i = threadIdx.x; i < TILE_PIXELS * 4 * OUTPUTS; i += THREADS) {
-            u32 pixel = i / (4 * OUTPUTS), channel = i % (4 * OUTPUTS) * 4;
-            u32 row = top + pixel / shape.tile_width, column = left + pixel % shape.tile_width;
+            u32 pixel = i / (4 * OUTPUTS), channel = i % (4 * OUTPUTS) * 4, down = by_width.of(pixel);
+            u32 row = top + down, column = left + pixel - down * shape.tile_width;
             int channels = (int)shape.outputs - (int)out;
             bool there = pixel < pixels && row < shape.height && column < shape.width && (int)channel < channels;
-            const float* from = there ? qs + ((u64)row * shape.width + column) * shape.outputs + channel : q;
+            const float* from = there ? qs + (u64)(row * shape.width + column) * shape.outputs + channel : q;
             bring_four(next_own + i, from, there, channels - (int)channel, out_fours);
         }
     };
@@ -104,7 +104,8 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
             }
             // Lanes 0-15 point to the high halves of 16 pixels, lanes 16-31 to the low ones. Where q ends, it is zero.
             u32 pixel = min(step * 16 + lane % 16, pixels - 1);
-            const unsigned char* seen = halo + (pixel / shape.tile_width * pitch + pixel % shape.tile_width) * Z_STRIDE + lane / 16 * Z_LOW;
+            // Two more pixels in a row of the halo.
+            const unsigned char* seen = halo + (pixel + 2 * by_width.of(pixel)) * Z_STRIDE + lane / 16 * Z_LOW;
 #pragma unroll
             for (u32 n = 0; n < EACH; n++) {
                 u32 b[4];

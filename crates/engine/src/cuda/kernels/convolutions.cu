@@ -2,12 +2,12 @@
 //
 // A block has a tile of one sample's pixels, up to 256, and 8 TILES columns (output channels, of both planes where there are two).
 // It goes through the input in slabs of 16 channels: a slab of the tile and of its halo is brought to shared memory as f16 halves, scaled
-// by a power of two of its own; then every tap is one step of 16 of the sum, its pixels' addresses moved. Each warp has 32 pixels and all
-// columns. Weights are packed for the lanes that multiply by them (`pack_convolution`) and come from the L1 cache.
+// by a power of two of its own; then every tap is one step of 16 of the sum, its pixels' addresses moved, while the next slab comes as it
+// is. Each warp has 32 pixels and all columns. Weights are packed for the lanes that multiply by them (`pack_convolution`) and come from the L1 cache.
 //
 // Tensor cores truncate as they add: the sum over a tap's 16 channels begins at zero and is added to the total with rounding.
 // Nothing depends on other samples: the same bits in any batch.
-#include "images.cuh"
+#include "copies.cuh"
 #include "map.cuh"
 #include "mma.cuh"
 #include "solve.cuh"
@@ -350,23 +350,21 @@ struct Pull {
 // pixels are in different banks.
 __device__ inline u32 chunk_at(u32 pixel, u32 chunk) { return pixel * PIXEL_BYTES + ((chunk ^ (pixel >> 1 & 3)) << 4); }
 
-// Brings a slab of a tile to shared memory; what its sums are to be multiplied by. `from` is the sample's plane, at the slab's channels.
-__device__ inline float load_slab(const Convolution& shape, const float* from, u32 channel, int first_row, int first_column, unsigned char* halo) {
-    __shared__ u32 sizes[WARPS];
-    const u32 STEPS = HALO_MOST * 4 / THREADS;
+// Fours of a slab that a thread has.
+#define SLAB_SHARE (HALO_MOST * 4 / THREADS)
+
+// Begins to bring a thread's share of a slab to `raw`, as it is. `from` is the sample's plane, at the slab's channels.
+__device__ inline void bring_slab(const Convolution& shape, const float* from, u32 channel, int first_row, int first_column, float4* raw) {
     u32 reach = shape.side - 1, pitch = shape.tile_width + reach, count = pitch * (shape.tile_height + reach);
     u32 pixel = threadIdx.x / 4, four = threadIdx.x % 4 * 4, row = pixel / pitch, column = pixel % pitch;
     u32 row_step = THREADS / 4 / pitch, column_step = THREADS / 4 % pitch;
     bool fours = shape.inputs % 4 == 0;
-    float x[STEPS][4];
-    u32 size = 0;
 #pragma unroll
-    for (u32 i = 0; i < STEPS; i++) {
+    for (u32 i = 0; i < SLAB_SHARE; i++) {
         int r = first_row + (int)row, c = first_column + (int)column;
-        float4 v = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (pixel + i * (THREADS / 4) < count && inside(r, c, shape.height, shape.width, shape.circular))
-            v = four_channels(from + (u64)((u32)r * shape.width + (u32)c) * shape.inputs + four, (int)shape.inputs - (int)(channel + four), fours);
-        x[i][0] = v.x, x[i][1] = v.y, x[i][2] = v.z, x[i][3] = v.w;
+        bool there = pixel + i * (THREADS / 4) < count && inside(r, c, shape.height, shape.width, shape.circular);
+        const float* at = there ? from + (u64)((u32)r * shape.width + (u32)c) * shape.inputs + four : from;
+        bring_four(raw + i * THREADS + threadIdx.x, at, there, (int)shape.inputs - (int)(channel + four), fours);
         column += column_step;
         row += row_step;
         if (column >= pitch) {
@@ -374,9 +372,19 @@ __device__ inline float load_slab(const Convolution& shape, const float* from, u
             row++;
         }
     }
+}
+
+// Turns a slab, each thread the share that it brought, into halves; what its sums are to be multiplied by.
+__device__ inline float put_slab(const Convolution& shape, const float4* raw, unsigned char* halo) {
+    __shared__ u32 sizes[WARPS];
+    u32 reach = shape.side - 1, count = (shape.tile_width + reach) * (shape.tile_height + reach);
+    u32 pixel = threadIdx.x / 4, four = threadIdx.x % 4 * 4, size = 0;
+    float4 x[SLAB_SHARE];
 #pragma unroll
-    for (u32 i = 0; i < STEPS; i++)
-        for (u32 k = 0; k < 4; k++) size = max(size, size_bits(x[i][k]));
+    for (u32 i = 0; i < SLAB_SHARE; i++) {
+        x[i] = raw[i * THREADS + threadIdx.x];
+        size = max(size, max(max(size_bits(x[i].x), size_bits(x[i].y)), max(size_bits(x[i].z), size_bits(x[i].w))));
+    }
     size = warp_max(size);
     if (threadIdx.x % 32 == 0) sizes[threadIdx.x / 32] = size;
     // Also: nobody reads the last slab any more.
@@ -384,10 +392,10 @@ __device__ inline float load_slab(const Convolution& shape, const float* from, u
     for (u32 k = 0; k < WARPS; k++) size = max(size, sizes[k]);
     Scale scale = scale_of(size);
 #pragma unroll
-    for (u32 i = 0; i < STEPS; i++) {
+    for (u32 i = 0; i < SLAB_SHARE; i++) {
         u32 p = pixel + i * (THREADS / 4);
         if (p >= count) break;
-        Halves a = halves_f16(x[i][0] * scale.to, x[i][1] * scale.to), b = halves_f16(x[i][2] * scale.to, x[i][3] * scale.to);
+        Halves a = halves_f16(x[i].x * scale.to, x[i].y * scale.to), b = halves_f16(x[i].z * scale.to, x[i].w * scale.to);
         u32 at = chunk_at(p, four / 8) + four % 8 * 2;
         *(uint2*)(halo + at) = {a.high, b.high};
         *(uint2*)(halo + (at ^ 32)) = {a.low, b.low};
@@ -478,11 +486,18 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     uint4 w[TILES];
 #pragma unroll
     for (u32 n = 0; n < TILES; n++) w[n] = __ldg(weights + n * 32);
-#pragma unroll 1
-    for (u32 slab = 0; slab < shape.slabs(); slab++) {
+    float4* raw = (float4*)launch_memory;
+    auto bring = [&](u32 slab) {
         u32 channel = slab % slabs * SLAB;
         const float* from = images + (sample * (u64)shape.planes_in + slab / slabs) * shape.area() * shape.inputs + channel;
-        float back = load_slab(shape, from, channel, (int)top - (int)centre, (int)left - (int)centre, room);
+        bring_slab(shape, from, channel, (int)top - (int)centre, (int)left - (int)centre, raw);
+    };
+    bring(0);
+#pragma unroll 1
+    for (u32 slab = 0; slab < shape.slabs(); slab++) {
+        await_copies();
+        float back = put_slab(shape, raw, room);
+        if (slab + 1 < shape.slabs()) bring(slab + 1);
         if (!busy) continue;
 #pragma unroll 1
         for (u32 down = 0; down < shape.side; down++)

@@ -1,6 +1,6 @@
 // Copies to shared memory that go on while a thread does something else.
 #pragma once
-#include "common.cuh"
+#include "images.cuh"
 
 // bench/cuda/emu_driver.cpp runs copies at once and has one block at a time.
 #ifdef EMULATED
@@ -26,3 +26,11 @@ __device__ inline void copy_later_or_clear(void* to, const void* from, bool ther
 }
 __device__ inline void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #endif
+
+// Begins to bring four channels, of which `left` exist; zeros where there is no pixel. `fours`: all come in fours.
+__device__ inline void bring_four(float4* to, const float* from, bool there, int left, bool fours) {
+    if (fours)
+        copy_later_or_clear(to, from, there && left > 0);
+    else
+        *to = four_channels(from, there ? left : 0, false);
+}

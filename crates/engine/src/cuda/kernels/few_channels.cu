@@ -158,12 +158,13 @@ struct GradientStrip {
 // output is positive, if `y` is given.
 template <u32 CHANNELS>
 __device__ void few_gradient(const Few& shape, const float* x, const float* y, const float* gy, float* partial) {
-    __shared__ float parts[THREADS];
+    constexpr u32 SUMS = 9 * CHANNELS + 1;
+    __shared__ float parts[SUMS][THREADS];
     u32 walkers = THREADS / shape.outputs, walker = threadIdx.x / shape.outputs, output = threadIdx.x % shape.outputs, strips = shape.strips();
     if (walker >= walkers) walker = ~0u;
-    float sums[9 * CHANNELS + 1];
+    float sums[SUMS];
 #pragma unroll
-    for (u32 k = 0; k <= 9 * CHANNELS; k++) sums[k] = 0.0f;
+    for (u32 k = 0; k < SUMS; k++) sums[k] = 0.0f;
     // The strip after this one, in this tile or the next.
     GradientStrip ahead;
     FewTile first(shape, blockIdx.x);
@@ -195,17 +196,15 @@ __device__ void few_gradient(const Few& shape, const float* x, const float* y, c
         // Nothing of this tile, which is a low one: then nothing has been sent for either.
         if (walker >= tile.units && walker < next.units) ahead.fetch(shape, y, gy, next, walker, output);
     });
-    __syncthreads();
+    // All at once: a barrier and a loop for each of the sums took nearly half of the kernel's time.
 #pragma unroll
-    for (u32 k = 0; k <= 9 * CHANNELS; k++) {
-        parts[threadIdx.x] = sums[k];
-        __syncthreads();
-        if (threadIdx.x < shape.outputs) {
-            float sum = 0.0f;
-            for (u32 s = 0; s < walkers; s++) sum += parts[s * shape.outputs + threadIdx.x];
-            partial[((u64)blockIdx.x * (9 * CHANNELS + 1) + k) * shape.outputs + threadIdx.x] = sum;
-        }
-        __syncthreads();
+    for (u32 k = 0; k < SUMS; k++) parts[k][threadIdx.x] = sums[k];
+    __syncthreads();
+    for (u32 at = threadIdx.x; at < SUMS * shape.outputs; at += THREADS) {
+        u32 k = at / shape.outputs, of = at % shape.outputs;
+        float sum = 0.0f;
+        for (u32 s = 0; s < walkers; s++) sum += parts[k][s * shape.outputs + of];
+        partial[(u64)blockIdx.x * SUMS * shape.outputs + at] = sum;
     }
 }
 

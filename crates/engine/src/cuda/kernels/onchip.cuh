@@ -484,18 +484,27 @@ template <class S, int KIND> struct OnchipConv {
     return total(difference, 0.0f, true).x;
   }
 
-  /// Writes the image, or g = u + v in the end, with D g where that is asked for; gives its norm.
+  /// Writes the image, or g = u + v in the end; gives its norm.
   DEV float write(bool gradient) {
     float size = 0.0f;
     each([&](uint32_t, size_t at, int, float2 slope, float& u0, float& u1, float& c0, float& c1) {
-      float2 d = slope;
       if (gradient) slope = make_float2(1.0f, 1.0f);
       float z0 = image(u0, c0, slope.x), z1 = image(u1, c1, slope.y);
       size = fmaf(z0, z0, fmaf(z1, z1, size));
       *reinterpret_cast<float2*>(a.state + at) = make_float2(z0, z1);
-      if (KIND == ADJOINT && gradient && a.q) *reinterpret_cast<float2*>(a.q + at) = make_float2(d.x * z0, d.y * z1);
     }, [](const Place&, uint32_t) {});
     return sqrt_exact(total(size, 0.0f, false).x);
+  }
+
+  /// q = D g. A sweep of its own: in `write`, where all sums are in registers, what it takes would make the compiler wait for every
+  /// product of the whole kernel (C7511).
+  DEV void multiply() {
+    size_t first = row_at(0);
+#pragma unroll 8
+    for (int i = thread_index(); i < S::OWN * S::C / 4; i += S::THREADS) {
+      float4 g = latest(first, i), d = read_only(reinterpret_cast<const float4*>(a.slope + first) + i);
+      reinterpret_cast<float4*>(a.q + first)[i] = make_float4(d.x * g.x, d.y * g.y, d.z * g.z, d.w * g.w);
+    }
   }
 
   DEV void run() {
@@ -563,6 +572,7 @@ template <class S, int KIND> struct OnchipConv {
       if (refresh) { refreshes++; scale = scale_for(bound * per_number); sync(); }
       starting = false;
     }
+    if (KIND == ADJOINT && a.q) multiply();
     if (rank == 0 && thread_index() == 0) {
       a.reports[sample] = OnchipReport{iteration, (uint32_t)outcome, (double)last / (1e-5 + (double)last_size)};
       if (a.refreshes) a.refreshes[sample] = refreshes;

@@ -206,7 +206,7 @@ pub fn remark(name: &str) -> &'static str {
             "as printed, tanh(\\|W\\|z + f(x))^0.99; the release overwrites W by \\|W\\|"
         }
         "subdeq-power-tanh" => {
-            "as released: (tanh(Wz) + 1.01)^0.999 + f(x); the printed tanh(Wz)^0.99 is not a number for Wz < 0"
+            "as released: (tanh(Wz) + 1.01)^0.999 + f(x) (convolutions: ^0.9999); the printed tanh(Wz)^0.99 is not a number for Wz < 0"
         }
         "node-relu" | "node-tanh" => "not in the release; Runge-Kutta 5(4), tolerance 1e-3",
         "mondeq-relu" | "mondeq-tanh" => {
