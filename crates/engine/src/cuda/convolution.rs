@@ -246,8 +246,9 @@ impl Convolution {
             unreachable!("a sharing has one of these columns")
         };
         let grid = Grid(self.batch as u32 * shape.tiles, sharing.groups as u32, 1);
-        // The next slab as it is.
-        let block = Block { threads: THREADS, shared: (size_of::<f32>() * SLAB * HALO) as u32 };
+        // The next slab as it is; then what waits for whole columns.
+        let waiting = if self.normalises() { PIXELS * 8 * sharing.columns } else { 0 };
+        let block = Block { threads: THREADS, shared: (size_of::<f32>() * waiting.max(SLAB * HALO)) as u32 };
         let arguments = [(&shape).into(), images.into(), packed.into(), finish, active.into()];
         gpu.launch_blocks(names[kind], grid, block, &arguments)
     }
@@ -341,7 +342,7 @@ impl Convolution {
     }
 
     /// `image <- D N' (packed * q + v)` for a convolution that [normalises](Self::normalises): `N` the normalisation, `D` the slopes
-    /// before it. `g` becomes `packed * q + v`.
+    /// before it.
     #[allow(clippy::too_many_arguments)] // as above
     pub fn pull_through(
         &self,
@@ -349,7 +350,6 @@ impl Convolution {
         q: &Memory<f32>,
         packed: &Memory<f32>,
         v: &Memory<f32>,
-        g: &mut Memory<f32>,
         norm: Norm,
         slopes: &Memory<f32>,
         image: &mut Memory<f32>,
@@ -361,7 +361,7 @@ impl Convolution {
             v: v.address_of(0),
             slopes: 0,
             argument: q.address_of(0),
-            out: g.address_of(0),
+            out: 0,
             distances: 0,
             norm,
             norm_slopes: slopes.address_of(0),

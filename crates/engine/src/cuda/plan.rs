@@ -718,12 +718,12 @@ impl Operators {
             if self.map.norm.is_none() {
                 return convolution.pull(gpu, q, packed, v, Some(slopes), image, distances, active);
             }
-            g.reserve(batch * self.len())?;
             if convolution.normalises() {
                 let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
                 let norm = Norm::new(normalised, gradient, inverse);
-                return convolution.pull_through(gpu, q, packed, v, g, norm, slopes, image, active);
+                return convolution.pull_through(gpu, q, packed, v, norm, slopes, image, active);
             }
+            g.reserve(batch * self.len())?;
             convolution.pull(gpu, q, packed, v, None, g, None, active)?;
             return self.q_of(batch, linearisation, g, None, gained, image, active);
         }

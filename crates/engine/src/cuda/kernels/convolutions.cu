@@ -93,11 +93,11 @@ struct Norm {
     const float* states;
     const float* gradients;
     const float* inverses;
-    // <state, g> in a column that begins at `at` of all states.
-    __device__ float inner(const float* g, u64 at, u64 row, u32 height) const {
+    // <state, g> in a column that begins at `at` of all states; `step` numbers lie between the entries of g.
+    __device__ float inner(const float* g, u64 step, u64 at, u64 row, u32 height) const {
         float sum = 0.0f;
 #pragma unroll 16
-        for (u32 i = 0; i < height; i++) sum = fmaf(states[at + i * row], g[at + i * row], sum);
+        for (u32 i = 0; i < height; i++) sum = fmaf(states[at + i * row], g[i * step], sum);
         return sum;
     }
     // An entry of N' g.
@@ -116,7 +116,7 @@ struct ColumnEntries {
 // What a kernel does with its sums that neither goes on through whole columns nor measures distances.
 struct Plain {
     __device__ bool has_columns() const { return false; }
-    __device__ float column(const Convolution&, u64) const { return 0.0f; }
+    __device__ float column(const Convolution&, const float*, u64, u64) const { return 0.0f; }
     __device__ void read_entries(const Convolution&, const Place&, ColumnEntries&) const {}
     __device__ void put_entries(const Convolution&, const Place&, const ColumnEntries&, const float*) const {}
     __device__ bool measured() const { return false; }
@@ -130,7 +130,7 @@ struct Keep : Plain {
     __device__ void begin() const {}
     __device__ void expect(const Convolution&, const Place&) const {}
     __device__ void read(const Convolution&, const Place&, Given&) const {}
-    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given&, Gap&) const {
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given&, Gap&, float*) const {
         u64 len = shape.area() * shape.outputs;
 #pragma unroll
         for (u32 plane = 0; plane < 2; plane++) {
@@ -197,12 +197,8 @@ struct Apply {
     }
     __device__ void expect(const Convolution& shape, const Place& place) const { expect_injections(map, y, shape, place); }
     __device__ bool has_columns() const { return normalised; }
-    __device__ float column(const Convolution& shape, u64 at) const {
-        return inverse_largest(out + at, (u64)shape.width * shape.outputs, shape.height);
-    }
-    __device__ void read_entries(const Convolution& shape, const Place& place, ColumnEntries& entries) const {
-        read_four(entries.value, out + place.sample * map.len + place.at(shape), place);
-    }
+    __device__ float column(const Convolution& shape, const float* first, u64 step, u64) const { return inverse_largest(first, step, shape.height); }
+    __device__ void read_entries(const Convolution&, const Place&, ColumnEntries&) const {}
     __device__ void put_entries(const Convolution& shape, const Place& place, const ColumnEntries& entries, const float* inverses) const {
         float image[4];
 #pragma unroll
@@ -216,7 +212,7 @@ struct Apply {
         read_injections(map, y, at, place, given.first, given.second);
         if (distances) read_four(given.before, argument + place.sample * map.len + at, place);
     }
-    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given& given, Gap& gap) const {
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given& given, Gap& gap, float* kept) const {
         const float(&ys)[4] = given.first;
         float image[4];
         bool plain = plain_tanh(map);
@@ -227,7 +223,10 @@ struct Apply {
             else
                 image[i] = any_image_of(sums[0][i], sums[1][i], ys[i], given.second[i]);
         }
-        write_four(image, out + place.sample * map.len + place.at(shape), place);
+        if (kept)
+            *(float4*)kept = {image[0], image[1], image[2], image[3]};
+        else
+            write_four(image, out + place.sample * map.len + place.at(shape), place);
         if (distances) gap.add(image, given.before, place);
     }
 };
@@ -245,7 +244,7 @@ struct Linearise : Plain {
     __device__ void read(const Convolution& shape, const Place& place, Given& given) const {
         read_injections(map, y, place.at(shape), place, given.first, given.second);
     }
-    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given& given, Gap&) const {
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given& given, Gap&, float*) const {
         u64 at = place.at(shape);
         const float(&ys)[4] = given.first;
         float image[4], du[4], dw[4] = {};
@@ -293,8 +292,8 @@ struct Pull {
         expect_channels(norm_slopes + pulled_at(shape, place), shape.outputs);
     }
     __device__ bool has_columns() const { return pulled; }
-    __device__ float column(const Convolution& shape, u64 at) const {
-        return norm.inner(out, at, (u64)shape.width * shape.outputs, shape.height);
+    __device__ float column(const Convolution& shape, const float* first, u64 step, u64 at) const {
+        return norm.inner(first, step, at, (u64)shape.width * shape.outputs, shape.height);
     }
     // Of the first plane of q.
     __device__ u64 pulled_at(const Convolution& shape, const Place& place) const {
@@ -302,7 +301,6 @@ struct Pull {
     }
     __device__ void read_entries(const Convolution& shape, const Place& place, ColumnEntries& entries) const {
         u64 state = place.sample * shape.area() * shape.outputs + place.at(shape);
-        read_four(entries.value, out + state, place);
         read_four(entries.gradient, norm.gradients + state, place);
         read_four(entries.slope, norm_slopes + pulled_at(shape, place), place);
     }
@@ -329,9 +327,14 @@ struct Pull {
         if (slopes) read_four(given.second, slopes + state, place);
         if (distances) read_four(given.before, argument + state, place);
     }
-    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given& given, Gap& gap) const {
+    __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given& given, Gap& gap, float* kept) const {
         u64 len = shape.area() * shape.outputs;
         float d[4], q[4], before[4];
+        if (kept) {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) kept[i] = sums[0][i] + given.first[i];
+            return;
+        }
 #pragma unroll
         for (u32 i = 0; i < 4; i++) d[i] = given.second[i], before[i] = given.before[i];
         for (u32 plane = 0; plane < planes; plane++) {
@@ -416,16 +419,16 @@ struct TileShare {
     }
 };
 
-// Goes on through the columns of a tile that has whole ones, which this block wrote: first one number for each of them, to `known`, then
-// their entries. WIDTH: channels of a block at most.
+// Goes on through the columns of a tile that has whole ones, which `kept` has, [pixel][channel]: first one number for each of them, to
+// `known`, then their entries. WIDTH: channels of a block at most.
 template <u32 WIDTH, class Finish>
-__device__ inline void finish_columns(const Convolution& shape, const TileShare& share, const Finish& finish, float* known) {
+__device__ inline void finish_columns(const Convolution& shape, const TileShare& share, const Finish& finish, const float* kept, float* known) {
     u32 channels = min(share.fours * 4, shape.outputs - share.first_channel), count = min(shape.tile_width, shape.width - share.left) * channels;
     u64 row = (u64)shape.width * shape.outputs;
     for (u32 item = threadIdx.x; item < count; item += THREADS) {
         u32 column = item / channels, channel = item % channels;
         u64 at = share.sample * row * shape.height + (u64)(share.left + column) * shape.outputs + share.first_channel + channel;
-        known[column * WIDTH + channel] = finish.column(shape, at);
+        known[column * WIDTH + channel] = finish.column(shape, kept + column * WIDTH + channel, shape.tile_width * WIDTH, at);
     }
     __syncthreads();
 #pragma unroll 1
@@ -437,7 +440,10 @@ __device__ inline void finish_columns(const Convolution& shape, const TileShare&
         for (u32 k = 0; k < READS; k++) {
             u32 item = first + THREADS * k;
             there[k] = share.find(shape, item / share.fours, item % share.fours, places[k]);
-            if (there[k]) finish.read_entries(shape, places[k], entries[k]);
+            if (!there[k]) continue;
+            float4 value = *(const float4*)(kept + item / share.fours * WIDTH + item % share.fours * 4);
+            entries[k].value[0] = value.x, entries[k].value[1] = value.y, entries[k].value[2] = value.z, entries[k].value[3] = value.w;
+            finish.read_entries(shape, places[k], entries[k]);
         }
 #pragma unroll
         for (u32 k = 0; k < READS; k++) {
@@ -532,6 +538,8 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     __syncthreads();
     float* staged = (float*)room + warp * 16 * PITCH(TILES);
     const float* scales = packed + (u64)shape.slabs() * shape.taps() * shape.column_tiles * 128 + first_tile * 8;
+    // What goes on through whole columns stays here until they are known; all slabs have been read.
+    float* kept = finish.has_columns() ? (float*)launch_memory : 0;
     Gap gap = {0.0, 0.0};
 #pragma unroll
     for (u32 m = 0; m < 2; m++) {
@@ -567,13 +575,14 @@ __device__ void convolution(const Convolution& shape, const float* images, const
                     values[0][i] = sums[i];
                     values[1][i] = planes == 2 ? sums[8 + i] : 0.0f;
                 }
-                finish.four(shape, places[k], values, given[k], gap);
+                u32 pixel = warp * 32 + m * 16 + item / fours;
+                finish.four(shape, places[k], values, given[k], gap, kept ? kept + pixel * (8 * TILES) + four * 4 : 0);
             }
         }
     }
-    if (finish.has_columns()) {
+    if (kept) {
         __syncthreads();
-        finish_columns<8 * TILES>(shape, share, finish, (float*)room);
+        finish_columns<8 * TILES>(shape, share, finish, kept, (float*)room);
     }
     if (!finish.measured()) return;
     double difference = block_sum(gap.difference), size = block_sum(gap.size);
@@ -637,7 +646,7 @@ pull_columns_to_slopes(u32 batch, u32 row, u32 height, u32 planes, Norm norm, co
     u32 sample = column / row;
     if (active && !active[sample]) return;
     u64 len = (u64)row * height, at = sample * len + column % row, first = sample * planes * len + column % row;
-    float inner = norm.inner(g, at, row, height), inverse = norm.inverses[column];
+    float inner = norm.inner(g + at, row, at, row, height), inverse = norm.inverses[column];
     for (u32 plane = 0; plane < planes; plane++)
 #pragma unroll 8
         for (u32 i = 0; i < height; i++) {
