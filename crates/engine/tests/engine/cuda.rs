@@ -454,6 +454,9 @@ fn batch_norms() {
         (4, 7, 9, 33, 2),
         (2, 32, 32, 48, 8),
         (9, 2, 2, 300, 2),
+        // More windows next to each other than a block keeps the gradients of.
+        (2, 3, 64, 80, 1),
+        (2, 3, 70, 61, 1),
         // Pixels as vectors: the norm of an injection.
         (5000, 1, 1, 48, 1),
         (4500, 1, 1, 3, 1),
