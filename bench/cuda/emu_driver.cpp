@@ -2,7 +2,8 @@
 // Kernels are the engine's own sources, compiled for the host. Every thread of a block is a fiber that runs to its next barrier; blocks
 // run one after the other. EMU_REVERSE=1 runs the threads of a block, and the blocks, the other way round: what needs a barrier
 // that is not there then gives other numbers. EMU_TRACE=1 tells every call that puts something on the stream, one per line, on stderr:
-// kernels with their blocks, allocations and copies with their bytes. EMU_IDLE=1 runs no kernel: what is left is the host's time. New memory is NaN, and writes beyond an allocation are found when it is freed.
+// kernels with their blocks, allocations and copies with their bytes. EMU_IDLE=1 runs no kernel: what is left is the host's time. New
+// memory is NaN, and writes beyond an allocation are found when it is freed.
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

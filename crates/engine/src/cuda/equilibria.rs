@@ -218,9 +218,90 @@ impl Equilibria for Cuda {
         g: &mut Memory<f32>,
         reports: &mut CudaReports,
     ) -> Result<()> {
-        let sizes = check_call(plan, batch)?;
-        if self.adjoint_on_chip(plan, batch, (z, y), v, (solver, stopping), false, g, reports)?.is_some() {
+        self.adjoint_with(plan, batch, (z, y), v, (solver, stopping), false, g, reports).map(|_| ())
+    }
+
+    fn pullback(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        z: &Memory<f32>,
+        y: &Memory<f32>,
+        g: &Memory<f32>,
+        gz: Option<&mut Memory<f32>>,
+        gy: &mut Memory<f32>,
+        gw: &mut [Memory<f32>],
+    ) -> Result<()> {
+        self.pull(plan, batch, (z, y), Derivative::Unknown, g, gz, Some(gy), gw)
+    }
+
+    fn implicit_gradient(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        z: &Memory<f32>,
+        y: &Memory<f32>,
+        v: &Memory<f32>,
+        solver: &Solver,
+        stopping: &Stopping,
+        g: &mut Memory<f32>,
+        reports: &mut CudaReports,
+        gy: &mut Memory<f32>,
+        gw: &mut [Memory<f32>],
+    ) -> Result<()> {
+        let known = self.adjoint_with(plan, batch, (z, y), v, (solver, stopping), true, g, reports)?;
+        // Where the injection's gradient is `g` itself, the two change places.
+        if plan.operators.map.norm.is_none() && !takes_q(plan.operators.map) && g.len() == gy.len() {
+            self.pull(plan, batch, (z, y), known, g, None, None, gw)?;
+            std::mem::swap(g, gy);
             return Ok(());
+        }
+        self.pull(plan, batch, (z, y), known, g, None, Some(gy), gw)
+    }
+}
+
+/// Whether the injection is inside of the activation, so that its gradient is `q`.
+fn takes_q(map: ShapedMap) -> bool {
+    matches!(
+        (map.formula, map.injection),
+        (Formula::PowerRatio { .. }, _) | (Formula::Single, Injection::Inner)
+    )
+}
+
+impl Cuda {
+    /// [`Equilibria::adjoint`], and what is known of the derivative after it. With `multiply`, a kernel that does the whole solve of a
+    /// convolution leaves `q` where the slopes were.
+    #[allow(clippy::too_many_arguments)] // as `Equilibria::adjoint`
+    fn adjoint_with(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        (z, y): (&Memory<f32>, &Memory<f32>),
+        v: &Memory<f32>,
+        (solver, stopping): (&Solver, &Stopping),
+        multiply: bool,
+        g: &mut Memory<f32>,
+        reports: &mut CudaReports,
+    ) -> Result<Derivative> {
+        let sizes = check_call(plan, batch)?;
+        check_solver(solver, stopping)?;
+        check_len("reports", reports.0.len(), batch)?;
+        check_len("z", z.len(), sizes.states)?;
+        check_len("y", y.len(), sizes.injections)?;
+        check_len("v", v.len(), sizes.states)?;
+        check_len("g", g.len(), sizes.states)?;
+        if let Some((onchip, problem)) = plan.operators.onchip(batch, solver, stopping) {
+            let known = match onchip {
+                Onchip::Convolution(_) => {
+                    plan.operators.linearise(batch, z, y, &mut plan.work)?;
+                    if multiply { Derivative::Multiplied } else { Derivative::AtHand }
+                }
+                // Such solves have no derivative in memory.
+                Onchip::Dense(_) => Derivative::Unknown,
+            };
+            let slopes = &plan.work.linearisation.slopes;
+            onchip.adjoint(&problem, (z, y), slopes, multiply, v, g, &mut reports.0)?;
+            return Ok(known);
         }
         let scheme = prepare(&mut plan.operators, solver)?;
         let CudaPlan { operators, work, .. } = plan;
@@ -230,6 +311,8 @@ impl Equilibria for Cuda {
             }
             _ => operators.linearise(batch, z, y, work)?,
         }
+        // Scratch memory may have lost what gains need.
+        let known = if operators.has_gains() { Derivative::Unknown } else { Derivative::AtHand };
         let reports = &mut reports.0;
         match scheme {
             Scheme::Plain(method) => {
@@ -274,7 +357,8 @@ impl Equilibria for Cuda {
                 self.split_adjoint(operators, work, batch, v, (step, true), stopping, reports)?;
             }
             Scheme::Fourier { step } => {
-                return self.fourier_adjoint(operators, work, batch, v, step, stopping, g, reports);
+                self.fourier_adjoint(operators, work, batch, v, step, stopping, g, reports)?;
+                return Ok(known);
             }
             Scheme::ForwardBackward { step } => {
                 self.split_adjoint(operators, work, batch, v, (step, false), stopping, reports)?;
@@ -282,100 +366,8 @@ impl Equilibria for Cuda {
         }
         // g = W' q + v.
         let Work { g: gradient, ends, .. } = work;
-        operators.transposed_plus(batch, ends, v, gradient, g)
-    }
-
-    fn pullback(
-        &self,
-        plan: &mut CudaPlan,
-        batch: usize,
-        z: &Memory<f32>,
-        y: &Memory<f32>,
-        g: &Memory<f32>,
-        gz: Option<&mut Memory<f32>>,
-        gy: &mut Memory<f32>,
-        gw: &mut [Memory<f32>],
-    ) -> Result<()> {
-        self.pull(plan, batch, (z, y), Derivative::Unknown, g, gz, Some(gy), gw)
-    }
-
-    fn implicit_gradient(
-        &self,
-        plan: &mut CudaPlan,
-        batch: usize,
-        z: &Memory<f32>,
-        y: &Memory<f32>,
-        v: &Memory<f32>,
-        solver: &Solver,
-        stopping: &Stopping,
-        g: &mut Memory<f32>,
-        reports: &mut CudaReports,
-        gy: &mut Memory<f32>,
-        gw: &mut [Memory<f32>],
-    ) -> Result<()> {
-        let on_chip = self.adjoint_on_chip(plan, batch, (z, y), v, (solver, stopping), true, g, reports)?;
-        let known = match on_chip {
-            Some(known) => known,
-            None => {
-                self.adjoint(plan, batch, z, y, v, solver, stopping, g, reports)?;
-                // Scratch memory may have lost what gains need.
-                if plan.operators.has_gains() { Derivative::Unknown } else { Derivative::AtHand }
-            }
-        };
-        // Where the injection's gradient is `g` itself, the two change places.
-        if plan.operators.map.norm.is_none() && !takes_q(plan.operators.map) && g.len() == gy.len() {
-            self.pull(plan, batch, (z, y), known, g, None, None, gw)?;
-            std::mem::swap(g, gy);
-            return Ok(());
-        }
-        self.pull(plan, batch, (z, y), known, g, None, Some(gy), gw)
-    }
-}
-
-/// Whether the injection is inside of the activation, so that its gradient is `q`.
-fn takes_q(map: ShapedMap) -> bool {
-    matches!(
-        (map.formula, map.injection),
-        (Formula::PowerRatio { .. }, _) | (Formula::Single, Injection::Inner)
-    )
-}
-
-impl Cuda {
-    /// The adjoint by one of the kernels that do a whole solve, and what is known of the derivative after it; with `multiply`, the
-    /// slopes of a convolution become `q`. Nothing, if there is no such kernel.
-    #[allow(clippy::too_many_arguments)] // as `Equilibria::adjoint`
-    fn adjoint_on_chip(
-        &self,
-        plan: &mut CudaPlan,
-        batch: usize,
-        (z, y): (&Memory<f32>, &Memory<f32>),
-        v: &Memory<f32>,
-        (solver, stopping): (&Solver, &Stopping),
-        multiply: bool,
-        g: &mut Memory<f32>,
-        reports: &mut CudaReports,
-    ) -> Result<Option<Derivative>> {
-        let sizes = check_call(plan, batch)?;
-        check_solver(solver, stopping)?;
-        check_len("reports", reports.0.len(), batch)?;
-        check_len("z", z.len(), sizes.states)?;
-        check_len("y", y.len(), sizes.injections)?;
-        check_len("v", v.len(), sizes.states)?;
-        check_len("g", g.len(), sizes.states)?;
-        let Some((onchip, problem)) = plan.operators.onchip(batch, solver, stopping) else {
-            return Ok(None);
-        };
-        let known = match onchip {
-            Onchip::Convolution(_) => {
-                plan.operators.linearise(batch, z, y, &mut plan.work)?;
-                if multiply { Derivative::Multiplied } else { Derivative::AtHand }
-            }
-            // Such solves have no derivative in memory.
-            Onchip::Dense(_) => Derivative::Unknown,
-        };
-        let slopes = &plan.work.linearisation.slopes;
-        onchip.adjoint(&problem, (z, y), slopes, multiply, v, g, &mut reports.0)?;
-        Ok(Some(known))
+        operators.transposed_plus(batch, ends, v, gradient, g)?;
+        Ok(known)
     }
 
     /// Pulls `g` back through one application at `(z, y)`; what is not asked for is not written.

@@ -246,31 +246,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_pool_sums(NormPool sh
 // Gradients of windows that a block keeps.
 #define KEPT 4096
 
-// A channel's constants in gx = slope g - level - tilt x. The first block has the gradients for scale and offset too.
-struct NormPull {
-    float slope, level, tilt;
-    __device__ NormPull(const NormPool& shape, u32 c, const float* scale, const float* mean, const float* inverse, const double* sums,
-                    float* gscale, float* goffset) {
-        double plain = 0.0, weighted = 0.0, count = (double)((u64)shape.of * shape.height * shape.width);
-#pragma unroll
-        for (u32 part = 0; part < SUM_PARTS; part++) {
-            plain += sums[(c * SUM_PARTS + part) * 2];
-            weighted += sums[(c * SUM_PARTS + part) * 2 + 1];
-        }
-        if (blockIdx.x == 0) {
-            goffset[c] = (float)plain;
-            gscale[c] = (float)weighted;
-        }
-        double gain = (double)scale[c] * inverse[c], lean = gain * inverse[c] * weighted / count;
-        slope = (float)(gain / (double)(shape.window * shape.window));
-        tilt = (float)lean;
-        level = (float)(gain * plain / count - lean * mean[c]);
-    }
-};
-
-// What a block keeps of its channels and windows.
+// What a block keeps of its channels and windows: the constants in gx = slope g - level - tilt x, and gradients.
 struct NormKept {
     float slope[4 * THREADS], level[4 * THREADS], tilt[4 * THREADS], gradients[KEPT];
+    // Those of channel c, whose sums are given, as number `at`.
+    __device__ void put(u32 at, const NormPool& shape, u32 c, double plain, double weighted, const float* scale, const float* mean,
+                        const float* inverse) {
+        double count = (double)((u64)shape.of * shape.height * shape.width);
+        double gain = (double)scale[c] * inverse[c], lean = gain * inverse[c] * weighted / count;
+        slope[at] = (float)(gain / (double)(shape.window * shape.window));
+        level[at] = (float)(gain * plain / count - lean * mean[c]);
+        tilt[at] = (float)lean;
+    }
 };
 
 // A block has the rows of one row of windows, which lie one after the other in memory, or `each` pixels that are images of their own; WIDTH
@@ -285,9 +272,19 @@ __device__ void pull_windows(NormKept& kept, const NormPool& shape, const float*
     u32 bands = (shape.height + shape.window - 1) / shape.window, band = blockIdx.x % bands;
     u64 sample = (u64)(blockIdx.x / bands) * each;
     u32 rows = min(shape.window, shape.height - band * shape.window), pixels = vectors ? min((u64)each, shape.batch - sample) : rows * shape.width;
-    for (u32 c = threadIdx.x; c < wide && first + c < shape.channels; c += THREADS) {
-        NormPull pull(shape, first + c, scale, mean, inverse, sums, gscale, goffset);
-        kept.slope[c] = pull.slope, kept.level[c] = pull.level, kept.tilt[c] = pull.tilt;
+    for (u32 at = threadIdx.x; at < wide && first + at < shape.channels; at += THREADS) {
+        u32 c = first + at;
+        double plain = 0.0, weighted = 0.0;
+#pragma unroll
+        for (u32 part = 0; part < SUM_PARTS; part++) {
+            plain += sums[(c * SUM_PARTS + part) * 2];
+            weighted += sums[(c * SUM_PARTS + part) * 2 + 1];
+        }
+        if (blockIdx.x == 0) {
+            goffset[c] = (float)plain;
+            gscale[c] = (float)weighted;
+        }
+        kept.put(at, shape, c, plain, weighted, scale, mean, inverse);
     }
     // Pixels that no window covers have no gradient of their own: a column of zeros for those at the right.
     bool covered = band < shape.rows, keeps = !vectors && (shape.cols + 1) * wide <= KEPT;
