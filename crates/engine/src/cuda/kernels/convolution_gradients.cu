@@ -31,14 +31,6 @@ __device__ inline void put_halves(float4 x, unsigned char* high, u32 low) {
     *(uint2*)(high + low) = {a.low, b.low};
 }
 
-// Division of the pixels of a tile by its width or its halo's, by one multiplication: exact below 2^16 / divisor, and there are at most
-// TILE_HALO of them, of a width that is no more.
-struct Divisor {
-    u32 factor;
-    __device__ explicit Divisor(u32 divisor) : factor((65535 + divisor) / divisor) {}
-    __device__ u32 of(u32 pixel) const { return pixel * factor >> 16; }
-};
-
 // Outputs by sixteens and inputs by eights of a block. Blocks are parts, (plane, group of outputs), groups of inputs.
 template <u32 OUTPUTS, u32 INPUTS>
 __device__ void gradient(const Gradient& shape, const float* q, const float* z, float* parts) {
@@ -48,6 +40,7 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     u32 groups = gridDim.y / shape.planes, plane = blockIdx.y / groups, out = blockIdx.y % groups * 16 * OUTPUTS, in = blockIdx.z * 8 * INPUTS;
     u32 pitch = shape.tile_width + 2, pixels = shape.tile_height * shape.tile_width, halo_pixels = pitch * (shape.tile_height + 2);
+    // There are at most TILE_HALO pixels, of a width that is no more.
     Divisor by_pitch(pitch), by_width(shape.tile_width);
     u64 area = (u64)shape.height * shape.width;
     int up = (int)shape.first_row - (int)shape.side / 2, back = (int)shape.first_column - (int)shape.side / 2;

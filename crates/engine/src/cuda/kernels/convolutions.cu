@@ -36,7 +36,7 @@ struct Convolution {
 
 // Four neighbouring channels of a pixel of a sample; `count` of them exist. `whole`: all channels come in fours.
 struct Place {
-    u32 sample, pixel, channel, count;
+    u32 sample, pixel, column, channel, count;
     bool whole;
     // Where it is in a plane.
     __device__ u64 at(const Convolution& shape) const { return (u64)pixel * shape.outputs + channel; }
@@ -159,6 +159,20 @@ __device__ __noinline__ Tangent any_slopes_of(float u, float w, float y, float o
     return at;
 }
 
+// e^2x to a few units in the last place, or zero where it would be denormal.
+__device__ inline float exp_2x(float x) {
+    x *= 2.885390081777927f;
+#ifdef EMULATED
+    return exp2f(x);
+#else
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+#endif
+}
+// tanh to about 2e-7 absolutely (tanhf knows small numbers relatively, and takes three times as long). A NaN stays one.
+__device__ inline float short_tanh(float x) { return 1.0f - __fdividef(2.0f, exp_2x(x) + 1.0f); }
+
 // Whether it is the map that is used most: its formula is short.
 __device__ inline bool plain_tanh(const Map& map) { return map.formula == SINGLE && map.activation == TANH && !map.has_power; }
 
@@ -216,12 +230,15 @@ struct Apply {
         const float(&ys)[4] = given.first;
         float image[4];
         bool plain = plain_tanh(map);
+        if (plain && map.inner) {
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            if (plain)
-                image[i] = map.inner ? tanhf(sums[0][i] + ys[i]) + map.shift : tanhf(sums[0][i]) + (ys[i] + map.shift);
-            else
-                image[i] = any_image_of(sums[0][i], sums[1][i], ys[i], given.second[i]);
+            for (u32 i = 0; i < 4; i++) image[i] = short_tanh(sums[0][i] + ys[i]) + map.shift;
+        } else if (plain) {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) image[i] = short_tanh(sums[0][i]) + (ys[i] + map.shift);
+        } else {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) image[i] = any_image_of(sums[0][i], sums[1][i], ys[i], given.second[i]);
         }
         if (kept)
             *(float4*)kept = {image[0], image[1], image[2], image[3]};
@@ -252,7 +269,7 @@ struct Linearise : Plain {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             if (plain) {
-                float s = tanhf(map.inner ? sums[0][i] + ys[i] : sums[0][i]);
+                float s = short_tanh(map.inner ? sums[0][i] + ys[i] : sums[0][i]);
                 du[i] = (1.0f - s) * (1.0f + s);
                 image[i] = map.inner ? s + map.shift : s + (ys[i] + map.shift);
             } else {
@@ -307,7 +324,7 @@ struct Pull {
     __device__ void put_entries(const Convolution& shape, const Place& place, const ColumnEntries& entries, const float* inners) const {
         float inverses[4], q[4], d[4];
         u64 row = (u64)shape.width * shape.outputs;
-        read_four(inverses, norm.inverses + place.sample * row + (u64)(place.pixel % shape.width) * shape.outputs + place.channel, place);
+        read_four(inverses, norm.inverses + place.sample * row + (u64)place.column * shape.outputs + place.channel, place);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) d[i] = entries.slope[i];
         for (u32 plane = 0; plane < pulled_planes; plane++) {
@@ -356,24 +373,30 @@ __device__ inline u32 chunk_at(u32 pixel, u32 chunk) { return pixel * PIXEL_BYTE
 // Fours of a slab that a thread has.
 #define SLAB_SHARE (HALO_MOST * 4 / THREADS)
 
-// Begins to bring a thread's share of a slab to `raw`, as it is. `from` is the sample's plane, at the slab's channels.
-__device__ inline void bring_slab(const Convolution& shape, const float* from, u32 channel, int first_row, int first_column, float4* raw) {
+#define NOWHERE 0xffffffffu
+
+// Where in a plane a thread finds its share of the first slab, or NOWHERE: the same for every slab, and kept by the thread itself.
+__device__ inline void find_slab(const Convolution& shape, int first_row, int first_column, u32* places) {
     u32 reach = shape.side - 1, pitch = shape.tile_width + reach, count = pitch * (shape.tile_height + reach);
-    u32 pixel = threadIdx.x / 4, four = threadIdx.x % 4 * 4, row = pixel / pitch, column = pixel % pitch;
-    u32 row_step = THREADS / 4 / pitch, column_step = THREADS / 4 % pitch;
+    Divisor by_pitch(pitch);
+#pragma unroll 1
+    for (u32 i = 0; i < SLAB_SHARE; i++) {
+        u32 pixel = threadIdx.x / 4 + i * (THREADS / 4), row = by_pitch.of(pixel);
+        int r = first_row + (int)row, c = first_column + (int)(pixel - row * pitch);
+        bool there = pixel < count && inside(r, c, shape.height, shape.width, shape.circular);
+        places[i * THREADS + threadIdx.x] = there ? ((u32)r * shape.width + (u32)c) * shape.inputs + threadIdx.x % 4 * 4 : NOWHERE;
+    }
+}
+
+// Begins to bring a thread's share of a slab to `raw`, as it is. `from` is the sample's plane, at the slab's channels.
+__device__ inline void bring_slab(const Convolution& shape, const float* from, u32 channel, const u32* places, float4* raw) {
+    int left = (int)shape.inputs - (int)(channel + threadIdx.x % 4 * 4);
     bool fours = shape.inputs % 4 == 0;
 #pragma unroll
     for (u32 i = 0; i < SLAB_SHARE; i++) {
-        int r = first_row + (int)row, c = first_column + (int)column;
-        bool there = pixel + i * (THREADS / 4) < count && inside(r, c, shape.height, shape.width, shape.circular);
-        const float* at = there ? from + (u64)((u32)r * shape.width + (u32)c) * shape.inputs + four : from;
-        bring_four(raw + i * THREADS + threadIdx.x, at, there, (int)shape.inputs - (int)(channel + four), fours);
-        column += column_step;
-        row += row_step;
-        if (column >= pitch) {
-            column -= pitch;
-            row++;
-        }
+        u32 item = i * THREADS + threadIdx.x, place = places[item];
+        bool there = place != NOWHERE;
+        bring_four(raw + item, there ? from + place : from, there, left, fours);
     }
 }
 
@@ -410,11 +433,12 @@ __device__ inline float put_slab(const Convolution& shape, const float4* raw, un
 // What a block has of its sample: pixels of a tile, and channels by fours.
 struct TileShare {
     u32 sample, top, left, pixels, first_channel, fours;
+    Divisor by_width, by_fours;
     // Number `four` of its channels of number `pixel` of its pixels, if that is in the image.
     __device__ bool find(const Convolution& shape, u32 pixel, u32 four, Place& place) const {
-        u32 r = top + pixel / shape.tile_width, c = left + pixel % shape.tile_width, channel = first_channel + four * 4;
+        u32 row = by_width.of(pixel), r = top + row, c = left + (pixel - row * shape.tile_width), channel = first_channel + four * 4;
         if (pixel >= pixels || r >= shape.height || c >= shape.width || channel >= shape.outputs) return false;
-        place = {sample, r * shape.width + c, channel, min(4u, shape.outputs - channel), shape.outputs % 4 == 0};
+        place = {sample, r * shape.width + c, c, channel, min(4u, shape.outputs - channel), shape.outputs % 4 == 0};
         return true;
     }
 };
@@ -438,18 +462,18 @@ __device__ inline void finish_columns(const Convolution& shape, const TileShare&
         bool there[READS];
 #pragma unroll
         for (u32 k = 0; k < READS; k++) {
-            u32 item = first + THREADS * k;
-            there[k] = share.find(shape, item / share.fours, item % share.fours, places[k]);
+            u32 item = first + THREADS * k, pixel = share.by_fours.of(item), four = item - pixel * share.fours;
+            there[k] = share.find(shape, pixel, four, places[k]);
             if (!there[k]) continue;
-            float4 value = *(const float4*)(kept + item / share.fours * WIDTH + item % share.fours * 4);
+            float4 value = *(const float4*)(kept + pixel * WIDTH + four * 4);
             entries[k].value[0] = value.x, entries[k].value[1] = value.y, entries[k].value[2] = value.z, entries[k].value[3] = value.w;
             finish.read_entries(shape, places[k], entries[k]);
         }
 #pragma unroll
         for (u32 k = 0; k < READS; k++) {
-            u32 item = first + THREADS * k;
-            const float* of = known + item / share.fours % shape.tile_width * WIDTH + item % share.fours * 4;
-            if (there[k]) finish.put_entries(shape, places[k], entries[k], of);
+            if (!there[k]) continue;
+            u32 column = places[k].column - share.left, channel = places[k].channel - share.first_channel;
+            finish.put_entries(shape, places[k], entries[k], known + column * WIDTH + channel);
         }
     }
 }
@@ -468,7 +492,7 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     u32 top = tile / shape.across * shape.tile_height, left = tile % shape.across * shape.tile_width;
     u32 pixels = shape.tile_height * shape.tile_width, pitch = shape.tile_width + shape.side - 1;
     u32 planes = shape.planes_out, fours = TILES / planes * 2;
-    TileShare share = {sample, top, left, pixels, first_tile / planes * 8, fours};
+    TileShare share = {sample, top, left, pixels, first_tile / planes * 8, fours, Divisor(shape.tile_width), Divisor(fours)};
     // A thread has a pixel with all of its channels; other blocks of the tile need not send for them again.
     Place own;
     if (first_tile == 0 && share.find(shape, threadIdx.x, 0, own)) finish.expect(shape, own);
@@ -493,10 +517,12 @@ __device__ void convolution(const Convolution& shape, const float* images, const
 #pragma unroll
     for (u32 n = 0; n < TILES; n++) w[n] = __ldg(weights + n * 32);
     float4* raw = (float4*)launch_memory;
+    __shared__ u32 places[SLAB_SHARE * THREADS];
+    find_slab(shape, (int)top - (int)centre, (int)left - (int)centre, places);
     auto bring = [&](u32 slab) {
         u32 channel = slab % slabs * SLAB;
         const float* from = images + (sample * (u64)shape.planes_in + slab / slabs) * shape.area() * shape.inputs + channel;
-        bring_slab(shape, from, channel, (int)top - (int)centre, (int)left - (int)centre, raw);
+        bring_slab(shape, from, channel, places, raw);
     };
     bring(0);
 #pragma unroll 1
@@ -560,23 +586,23 @@ __device__ void convolution(const Convolution& shape, const float* images, const
             bool there[READS];
 #pragma unroll
             for (u32 k = 0; k < READS; k++) {
-                u32 item = first + 32 * k;
-                there[k] = item < 16 * fours && share.find(shape, warp * 32 + m * 16 + item / fours, item % fours, places[k]);
+                u32 item = first + 32 * k, pixel = share.by_fours.of(item);
+                there[k] = item < 16 * fours && share.find(shape, warp * 32 + m * 16 + pixel, item - pixel * fours, places[k]);
                 if (there[k]) finish.read(shape, places[k], given[k]);
             }
 #pragma unroll
             for (u32 k = 0; k < READS; k++) {
                 if (!there[k]) continue;
-                u32 item = first + 32 * k, four = item % fours;
-                const float* sums = staged + item / fours * PITCH(TILES) + (four / 2 * planes * 8 + four % 2 * 4);
+                u32 item = first + 32 * k, pixel = share.by_fours.of(item), four = item - pixel * fours;
+                const float* sums = staged + pixel * PITCH(TILES) + (four / 2 * planes * 8 + four % 2 * 4);
                 float values[2][4];
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
                     values[0][i] = sums[i];
                     values[1][i] = planes == 2 ? sums[8 + i] : 0.0f;
                 }
-                u32 pixel = warp * 32 + m * 16 + item / fours;
-                finish.four(shape, places[k], values, given[k], gap, kept ? kept + pixel * (8 * TILES) + four * 4 : 0);
+                float* to = kept ? kept + (warp * 32 + m * 16 + pixel) * (8 * TILES) + four * 4 : 0;
+                finish.four(shape, places[k], values, given[k], gap, to);
             }
         }
     }

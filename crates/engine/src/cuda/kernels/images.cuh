@@ -7,6 +7,13 @@ __device__ inline int wrapped(int x, int len) {
     return x < 0 ? x + len : x;
 }
 
+// Division of a small number, of the pixels of a tile say, by one multiplication: exact while number times divisor is below 2^16.
+struct Divisor {
+    u32 factor;
+    __device__ explicit Divisor(u32 divisor) : factor((65535 + divisor) / divisor) {}
+    __device__ u32 of(u32 number) const { return number * factor >> 16; }
+};
+
 // Brings a pixel that may lie outside to where its value is; false if that is zero.
 __device__ inline bool inside(int& row, int& column, u32 height, u32 width, u32 circular) {
     if (!circular) return row >= 0 && column >= 0 && row < (int)height && column < (int)width;
