@@ -3,7 +3,8 @@
 // A block has a tile of one sample's pixels, up to 256, and 8 TILES columns (output channels, of both planes where there are two).
 // It goes through the input in slabs of 16 channels: a slab of the tile and of its halo is brought to shared memory as f16 halves, scaled
 // by a power of two of its own; then every tap is one step of 16 of the sum, its pixels' addresses moved, while the next slab comes as it
-// is. Each warp has 32 pixels and all columns. Weights are packed for the lanes that multiply by them (`pack_convolution`) and come from the L1 cache.
+// is. Each warp has 32 pixels and all columns. Weights are packed for the lanes that multiply by them (`pack_convolution`) and come to
+// shared memory a few steps ahead: of the L1 cache the rest is too small for them (83 kB of 48 channels), and a third of its loads missed it.
 //
 // Tensor cores truncate as they add: the sum over a tap's 16 channels begins at zero and is added to the total with rounding.
 // Nothing depends on other samples: the same bits in any batch.
@@ -18,8 +19,11 @@
 // Numbers of a row of staged sums, and the bytes of shared memory that they or the halo need.
 #define PITCH(tiles) (8 * (tiles) + 8)
 #define PIXEL_BYTES (4 * SLAB)
-// Fours of numbers that a thread reads before it uses the first: what it waits for is memory.
+// Fours of numbers that a thread has of a pixel, every fourth one: it reads all of them before it uses the first, since what it waits for
+// is memory.
 #define READS 3
+// Steps whose weights are brought together.
+#define AHEAD 3
 
 struct Convolution {
     u32 height, width, inputs, outputs, planes_in, planes_out;
@@ -159,22 +163,38 @@ __device__ __noinline__ Tangent any_slopes_of(float u, float w, float y, float o
     return at;
 }
 
-// e^2x to a few units in the last place, or zero where it would be denormal.
-__device__ inline float exp_2x(float x) {
-    x *= 2.885390081777927f;
 #ifdef EMULATED
-    return exp2f(x);
+static float short_exp2(float x) { return exp2f(x); }
+static float short_log2(float x) { return log2f(x); }
 #else
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-#endif
+// 2^x and log2 x to a few units in the last place; what is or would be denormal counts as zero.
+__device__ inline float short_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
+__device__ inline float short_log2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+#endif
 // tanh to about 2e-7 absolutely (tanhf knows small numbers relatively, and takes three times as long). A NaN stays one.
-__device__ inline float short_tanh(float x) { return 1.0f - __fdividef(2.0f, exp_2x(x) + 1.0f); }
+__device__ inline float short_tanh(float x) { return 1.0f - __fdividef(2.0f, short_exp2(2.885390081777927f * x) + 1.0f); }
 
-// Whether it is the map that is used most: its formula is short.
-__device__ inline bool plain_tanh(const Map& map) { return map.formula == SINGLE && map.activation == TANH && !map.has_power; }
+// Whether it is one of the maps that are used most, whose formulas are short: (tanh + base)^power, where the base keeps that positive.
+__device__ inline bool is_short(const Map& map) {
+    return map.formula == SINGLE && map.activation == TANH && (!map.has_power || map.base > 1.0f);
+}
+// What such a map makes of u = W z and y, and the slope of it.
+__device__ inline float short_image(const Map& map, float u, float y, float& slope) {
+    float s = short_tanh(map.inner ? u + y : u), outer = map.inner ? map.shift : y + map.shift;
+    slope = (1.0f - s) * (1.0f + s);
+    if (!map.has_power) return s + outer;
+    float based = s + map.base, h = short_exp2(map.power * short_log2(based));
+    slope *= __fdividef(map.power * h, based);
+    return h + outer;
+}
 
 // The injection at a place, and the second one of a power ratio.
 __device__ inline void read_injections(const Map& map, const float* y, u64 at, const Place& place, float (&ys)[4], float (&others)[4]) {
@@ -228,14 +248,10 @@ struct Apply {
     }
     __device__ void four(const Convolution& shape, const Place& place, float (&sums)[2][4], const Given& given, Gap& gap, float* kept) const {
         const float(&ys)[4] = given.first;
-        float image[4];
-        bool plain = plain_tanh(map);
-        if (plain && map.inner) {
+        float image[4], slope;
+        if (is_short(map)) {
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) image[i] = short_tanh(sums[0][i] + ys[i]) + map.shift;
-        } else if (plain) {
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) image[i] = short_tanh(sums[0][i]) + (ys[i] + map.shift);
+            for (u32 i = 0; i < 4; i++) image[i] = short_image(map, sums[0][i], ys[i], slope);
         } else {
 #pragma unroll
             for (u32 i = 0; i < 4; i++) image[i] = any_image_of(sums[0][i], sums[1][i], ys[i], given.second[i]);
@@ -265,13 +281,11 @@ struct Linearise : Plain {
         u64 at = place.at(shape);
         const float(&ys)[4] = given.first;
         float image[4], du[4], dw[4] = {};
-        bool plain = plain_tanh(map);
+        bool quick = is_short(map);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            if (plain) {
-                float s = short_tanh(map.inner ? sums[0][i] + ys[i] : sums[0][i]);
-                du[i] = (1.0f - s) * (1.0f + s);
-                image[i] = map.inner ? s + map.shift : s + (ys[i] + map.shift);
+            if (quick) {
+                image[i] = short_image(map, sums[0][i], ys[i], du[i]);
             } else {
                 Tangent at = any_slopes_of(sums[0][i], sums[1][i], ys[i], given.second[i]);
                 image[i] = at.image, du[i] = at.du, dw[i] = at.dw;
@@ -433,13 +447,19 @@ __device__ inline float put_slab(const Convolution& shape, const float4* raw, un
 // What a block has of its sample: pixels of a tile, and channels by fours.
 struct TileShare {
     u32 sample, top, left, pixels, first_channel, fours;
-    Divisor by_width, by_fours;
-    // Number `four` of its channels of number `pixel` of its pixels, if that is in the image.
-    __device__ bool find(const Convolution& shape, u32 pixel, u32 four, Place& place) const {
-        u32 row = by_width.of(pixel), r = top + row, c = left + (pixel - row * shape.tile_width), channel = first_channel + four * 4;
-        if (pixel >= pixels || r >= shape.height || c >= shape.width || channel >= shape.outputs) return false;
-        place = {sample, r * shape.width + c, c, channel, min(4u, shape.outputs - channel), shape.outputs % 4 == 0};
+    Divisor by_width;
+    // The first of its channels of number `pixel` of its pixels, if that is in the image.
+    __device__ bool find(const Convolution& shape, u32 pixel, Place& place) const {
+        u32 row = by_width.of(pixel), r = top + row, c = left + (pixel - row * shape.tile_width);
+        if (pixel >= pixels || r >= shape.height || c >= shape.width) return false;
+        place = {sample, r * shape.width + c, c, first_channel, 4, shape.outputs % 4 == 0};
         return true;
+    }
+    // Number `four` of its channels of the same pixel, if there is such.
+    __device__ bool find_four(const Convolution& shape, u32 four, Place& place) const {
+        place.channel = first_channel + four * 4;
+        place.count = min(4u, shape.outputs - place.channel);
+        return four < fours && place.channel < shape.outputs;
     }
 };
 
@@ -456,14 +476,16 @@ __device__ inline void finish_columns(const Convolution& shape, const TileShare&
     }
     __syncthreads();
 #pragma unroll 1
-    for (u32 first = threadIdx.x; first < share.pixels * share.fours; first += THREADS * READS) {
-        Place places[READS];
+    for (u32 pixel = threadIdx.x / 4; pixel < share.pixels; pixel += THREADS / 4) {
+        Place own, places[READS];
         ColumnEntries entries[READS];
         bool there[READS];
+        if (!share.find(shape, pixel, own)) continue;
 #pragma unroll
         for (u32 k = 0; k < READS; k++) {
-            u32 item = first + THREADS * k, pixel = share.by_fours.of(item), four = item - pixel * share.fours;
-            there[k] = share.find(shape, pixel, four, places[k]);
+            u32 four = threadIdx.x % 4 + 4 * k;
+            places[k] = own;
+            there[k] = share.find_four(shape, four, places[k]);
             if (!there[k]) continue;
             float4 value = *(const float4*)(kept + pixel * WIDTH + four * 4);
             entries[k].value[0] = value.x, entries[k].value[1] = value.y, entries[k].value[2] = value.z, entries[k].value[3] = value.w;
@@ -484,6 +506,7 @@ template <u32 TILES, class Finish>
 __device__ void convolution(const Convolution& shape, const float* images, const float* packed, const Finish& finish, const u32* active) {
     __shared__ __align__(128) unsigned char room[HALO_MOST * PIXEL_BYTES];
     static_assert(WARPS * 16 * PITCH(6) * sizeof(float) <= sizeof(room), "the staged sums do not fit");
+    static_assert(2 * TILES <= 4 * READS, "a thread has all fours of a pixel that are its own");
     u32 sample = blockIdx.x / shape.tiles, tile = blockIdx.x % shape.tiles, first_tile = blockIdx.y * TILES;
     if (active && !active[sample]) return;
     // Known to all after the barriers of the first slab.
@@ -492,10 +515,10 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     u32 top = tile / shape.across * shape.tile_height, left = tile % shape.across * shape.tile_width;
     u32 pixels = shape.tile_height * shape.tile_width, pitch = shape.tile_width + shape.side - 1;
     u32 planes = shape.planes_out, fours = TILES / planes * 2;
-    TileShare share = {sample, top, left, pixels, first_tile / planes * 8, fours, Divisor(shape.tile_width), Divisor(fours)};
+    TileShare share = {sample, top, left, pixels, first_tile / planes * 8, fours, Divisor(shape.tile_width)};
     // A thread has a pixel with all of its channels; other blocks of the tile need not send for them again.
     Place own;
-    if (first_tile == 0 && share.find(shape, threadIdx.x, 0, own)) finish.expect(shape, own);
+    if (first_tile == 0 && share.find(shape, threadIdx.x, own)) finish.expect(shape, own);
     // This lane's pixels of the two tiles of 16, in the halo, as the first tap sees them.
     u32 at[2];
     for (u32 m = 0; m < 2; m++) {
@@ -510,13 +533,19 @@ __device__ void convolution(const Convolution& shape, const float* images, const
         for (u32 n = 0; n < TILES; n++)
 #pragma unroll
             for (u32 k = 0; k < 4; k++) total[m][n][k] = 0.0f;
-    const uint4* weights = (const uint4*)packed + first_tile * 32 + lane;
-    u32 slabs = shape.slabs_of_plane(), steps_left = shape.slabs() * shape.taps();
-    // Weights are loaded one step ahead.
-    uint4 w[TILES];
-#pragma unroll
-    for (u32 n = 0; n < TILES; n++) w[n] = __ldg(weights + n * 32);
+    u32 slabs = shape.slabs_of_plane(), steps = shape.slabs() * shape.taps();
     float4* raw = (float4*)launch_memory;
+    // Weights of AHEAD steps that are used, and of as many that come.
+    const u32 STEP = TILES * 32;
+    uint4* weights = (uint4*)(raw + SLAB_SHARE * THREADS);
+    auto bring_weights = [&](u32 first) {
+        uint4* to = weights + first / AHEAD % 2 * (AHEAD * STEP);
+        const uint4* from = (const uint4*)packed + first_tile * 32;
+        for (u32 i = threadIdx.x; i < AHEAD * STEP; i += THREADS) {
+            u32 step = first + i / STEP;
+            if (step < steps) copy_later_or_clear(to + i, from + step * shape.column_tiles * 32 + i % STEP, true);
+        }
+    };
     __shared__ u32 places[SLAB_SHARE * THREADS];
     find_slab(shape, (int)top - (int)centre, (int)left - (int)centre, places);
     auto bring = [&](u32 slab) {
@@ -524,47 +553,73 @@ __device__ void convolution(const Convolution& shape, const float* images, const
         const float* from = images + (sample * (u64)shape.planes_in + slab / slabs) * shape.area() * shape.inputs + channel;
         bring_slab(shape, from, channel, places, raw);
     };
+    bring_weights(0);
     bring(0);
+    u32 step = 0;
 #pragma unroll 1
     for (u32 slab = 0; slab < shape.slabs(); slab++) {
         await_copies();
         float back = put_slab(shape, raw, room);
-        if (slab + 1 < shape.slabs()) bring(slab + 1);
-        if (!busy) continue;
+        // Where the tap's pixels are, from the first tap's.
+        u32 moved = 0, right = 0;
 #pragma unroll 1
-        for (u32 down = 0; down < shape.side; down++)
-#pragma unroll 1
-            for (u32 right = 0; right < shape.side; right++) {
+        for (u32 tap = 0; tap < shape.taps(); tap++) {
+            if (step % AHEAD == 0) {
+                // The weights are there, and nobody reads those before them any more.
+                await_copies();
+                __syncthreads();
+                bring_weights(step + AHEAD);
+            }
+            // Not before the weights are awaited: copies are awaited together.
+            if (tap == 0 && slab + 1 < shape.slabs()) bring(slab + 1);
+            if (busy) {
                 u32 high[2][4], low[2][4];
 #pragma unroll
                 for (u32 m = 0; m < 2; m++) {
-                    u32 chunk = chunk_at(at[m] + down * pitch + right, lane / 16);
+                    u32 chunk = chunk_at(at[m] + moved, lane / 16);
                     load_tiles(high[m], room + chunk);
                     load_tiles(low[m], room + (chunk ^ 32));
                 }
-                if (--steps_left) weights += shape.column_tiles * 32;
+                // Four sums at a time, each of which waits for itself; they are added to the total when the next four have begun.
+                float sums[2][2][2][4];
+                auto add = [&](u32 n) {
 #pragma unroll
-                for (u32 n = 0; n < TILES; n++) {
-                    float sums[2][4] = {};
+                    for (u32 i = 0; i < 16; i++) {
+                        u32 j = i / 8, m = i / 4 % 2, k = i % 4;
+                        total[m][n + j][k] = fmaf(sums[n / 2 % 2][j][m][k], back, total[m][n + j][k]);
+                    }
+                };
 #pragma unroll
-                    for (u32 m = 0; m < 2; m++) multiply_f16(sums[m], low[m], w[n].x, w[n].y);
+                for (u32 n = 0; n < TILES; n += 2) {
+                    float(&these)[2][2][4] = sums[n / 2 % 2];
+                    uint4 w[2];
 #pragma unroll
-                    for (u32 m = 0; m < 2; m++) multiply_f16(sums[m], high[m], w[n].z, w[n].w);
+                    for (u32 j = 0; j < 2; j++) w[j] = weights[step % (2 * AHEAD) * STEP + (n + j) * 32 + lane];
 #pragma unroll
-                    for (u32 m = 0; m < 2; m++) multiply_f16(sums[m], high[m], w[n].x, w[n].y);
-                    w[n] = __ldg(weights + n * 32);
+                    for (u32 i = 0; i < 16; i++) these[i / 8][i / 4 % 2][i % 4] = 0.0f;
 #pragma unroll
-                    for (u32 m = 0; m < 2; m++)
+                    for (u32 i = 0; i < 4; i++) multiply_f16(these[i / 2][i % 2], low[i % 2], w[i / 2].x, w[i / 2].y);
+                    if (n > 0) add(n - 2);
 #pragma unroll
-                        for (u32 k = 0; k < 4; k++) total[m][n][k] = fmaf(sums[m][k], back, total[m][n][k]);
+                    for (u32 i = 0; i < 4; i++) multiply_f16(these[i / 2][i % 2], high[i % 2], w[i / 2].z, w[i / 2].w);
+#pragma unroll
+                    for (u32 i = 0; i < 4; i++) multiply_f16(these[i / 2][i % 2], high[i % 2], w[i / 2].x, w[i / 2].y);
                 }
+                add(TILES - 2);
             }
+            step++;
+            moved++;
+            if (++right == shape.side) {
+                right = 0;
+                moved += pitch - shape.side;
+            }
+        }
     }
     // The sums go through shared memory, so that a thread gets neighbouring channels, and both planes.
     __syncthreads();
     float* staged = (float*)room + warp * 16 * PITCH(TILES);
     const float* scales = packed + (u64)shape.slabs() * shape.taps() * shape.column_tiles * 128 + first_tile * 8;
-    // What goes on through whole columns stays here until they are known; all slabs have been read.
+    // What goes on through whole columns stays here until they are known; all slabs and weights have been read.
     float* kept = finish.has_columns() ? (float*)launch_memory : 0;
     Gap gap = {0.0, 0.0};
 #pragma unroll
@@ -580,28 +635,30 @@ __device__ void convolution(const Convolution& shape, const float* images, const
         }
         __syncwarp();
 #pragma unroll 1
-        for (u32 first = lane; first < 16 * fours; first += 32 * READS) {
+        for (u32 row = lane / 4; row < 16; row += 8) {
             Place places[READS];
             Given given[READS];
             bool there[READS];
+            u32 pixel = warp * 32 + m * 16 + row;
+            if (!share.find(shape, pixel, own)) continue;
 #pragma unroll
             for (u32 k = 0; k < READS; k++) {
-                u32 item = first + 32 * k, pixel = share.by_fours.of(item);
-                there[k] = item < 16 * fours && share.find(shape, warp * 32 + m * 16 + pixel, item - pixel * fours, places[k]);
+                places[k] = own;
+                there[k] = share.find_four(shape, lane % 4 + 4 * k, places[k]);
                 if (there[k]) finish.read(shape, places[k], given[k]);
             }
 #pragma unroll
             for (u32 k = 0; k < READS; k++) {
                 if (!there[k]) continue;
-                u32 item = first + 32 * k, pixel = share.by_fours.of(item), four = item - pixel * fours;
-                const float* sums = staged + pixel * PITCH(TILES) + (four / 2 * planes * 8 + four % 2 * 4);
+                u32 four = lane % 4 + 4 * k;
+                const float* sums = staged + row * PITCH(TILES) + (four / 2 * planes * 8 + four % 2 * 4);
                 float values[2][4];
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
                     values[0][i] = sums[i];
                     values[1][i] = planes == 2 ? sums[8 + i] : 0.0f;
                 }
-                float* to = kept ? kept + (warp * 32 + m * 16 + pixel) * (8 * TILES) + four * 4 : 0;
+                float* to = kept ? kept + pixel * (8 * TILES) + four * 4 : 0;
                 finish.four(shape, places[k], values, given[k], gap, to);
             }
         }
