@@ -40,7 +40,6 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     u32 groups = gridDim.y / shape.planes, plane = blockIdx.y / groups, out = blockIdx.y % groups * 16 * OUTPUTS, in = blockIdx.z * 8 * INPUTS;
     u32 pitch = shape.tile_width + 2, pixels = shape.tile_height * shape.tile_width, halo_pixels = pitch * (shape.tile_height + 2);
-    // There are at most TILE_HALO pixels, of a width that is no more.
     Divisor by_pitch(pitch), by_width(shape.tile_width);
     u64 area = (u64)shape.height * shape.width;
     int up = (int)shape.first_row - (int)shape.side / 2, back = (int)shape.first_column - (int)shape.side / 2;

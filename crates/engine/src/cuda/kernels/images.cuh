@@ -7,11 +7,11 @@ __device__ inline int wrapped(int x, int len) {
     return x < 0 ? x + len : x;
 }
 
-// Division of a small number, of the pixels of a tile say, by one multiplication: exact while number times divisor is below 2^16.
+// Division of a number below 2^12, of the pixels of a tile say, by one multiplication: exact while number times divisor is below 2^20.
 struct Divisor {
     u32 factor;
-    __device__ explicit Divisor(u32 divisor) : factor((65535 + divisor) / divisor) {}
-    __device__ u32 of(u32 number) const { return number * factor >> 16; }
+    __device__ explicit Divisor(u32 divisor) : factor(((1u << 20) - 1 + divisor) / divisor) {}
+    __device__ u32 of(u32 number) const { return number * factor >> 20; }
 };
 
 // Brings a pixel that may lie outside to where its value is; false if that is zero.
