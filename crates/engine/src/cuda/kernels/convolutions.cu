@@ -546,12 +546,12 @@ __device__ void convolution(const Convolution& shape, const float* images, const
             if (step < steps) copy_later_or_clear(to + i, from + step * shape.column_tiles * 32 + i % STEP, true);
         }
     };
-    __shared__ u32 places[SLAB_SHARE * THREADS];
-    find_slab(shape, (int)top - (int)centre, (int)left - (int)centre, places);
+    __shared__ u32 slab_places[SLAB_SHARE * THREADS];
+    find_slab(shape, (int)top - (int)centre, (int)left - (int)centre, slab_places);
     auto bring = [&](u32 slab) {
         u32 channel = slab % slabs * SLAB;
         const float* from = images + (sample * (u64)shape.planes_in + slab / slabs) * shape.area() * shape.inputs + channel;
-        bring_slab(shape, from, channel, places, raw);
+        bring_slab(shape, from, channel, slab_places, raw);
     };
     bring_weights(0);
     bring(0);
