@@ -9,12 +9,10 @@ use super::product::{Axis, Factor, add_parts, sum_in_parts};
 use super::solve::Distance;
 use crate::{Padding, Result};
 
-/// Channels of a slab, pixels of a block and of its halo, and steps of the sum whose weights come together, as in
-/// `kernels/convolutions.cu`.
+/// Channels of a slab, pixels of a block and of its halo, as in `kernels/convolutions.cu`.
 const SLAB: usize = 16;
 const PIXELS: usize = 256;
 const HALO: usize = 448;
-const AHEAD: usize = 3;
 /// The largest side of a kernel: the halo of one pixel fits.
 pub(super) const LARGEST_SIDE: usize = 21;
 /// Columns that a block may have, by eights.
@@ -248,11 +246,9 @@ impl Convolution {
             unreachable!("a sharing has one of these columns")
         };
         let grid = Grid(self.batch as u32 * shape.tiles, sharing.groups as u32, 1);
-        // The next slab as it is, and weights of steps of 16 by columns by eights, two shares in f16 halves; then what waits for whole
-        // columns.
-        let coming = SLAB * HALO + 2 * AHEAD * (SLAB * 8 * sharing.columns);
+        // The next slab as it is; then what waits for whole columns.
         let waiting = if self.normalises() { PIXELS * 8 * sharing.columns } else { 0 };
-        let block = Block { threads: THREADS, shared: (size_of::<f32>() * waiting.max(coming)) as u32 };
+        let block = Block { threads: THREADS, shared: (size_of::<f32>() * waiting.max(SLAB * HALO)) as u32 };
         let arguments = [(&shape).into(), images.into(), packed.into(), finish, active.into()];
         gpu.launch_blocks(names[kind], grid, block, &arguments)
     }

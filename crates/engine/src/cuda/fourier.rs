@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Cuda;
 use super::equilibria::ReportRow;
-use super::gpu::{Gpu, Grid, Memory, THREADS};
+use super::gpu::{Block, Gpu, Grid, Memory, THREADS};
 use super::kernel::{Argument, Passed, launch};
 use super::plan::{Operators, Work};
 use super::resolvent::{Resolvent, Wave};
@@ -33,6 +33,9 @@ const PRODUCTS: [(usize, &str); 4] = [
 const PRODUCT_SAMPLES: usize = 128;
 /// Channels up to which a block of a product has all outputs of its samples, so that these may take the places of the inputs.
 const IN_PLACE: usize = PRODUCTS[PRODUCTS.len() - 1].0;
+/// Those of samples that send everything, on tensor cores: channels, and their names.
+const WHOLES: [(usize, &str); 4] =
+    [(16, "fourier_whole_16"), (32, "fourier_whole_32"), (48, "fourier_whole_48"), (64, "fourier_whole_64")];
 /// Those of changes on tensor cores: channels, how many blocks share them, and their names.
 const CHANGES: [(usize, u32, &str); 6] = [
     (16, 1, "fourier_changes_16"),
@@ -362,17 +365,34 @@ impl Iteration<'_> {
         let in_place = self.multiplies_in_place();
         let to = if in_place { from } else { next };
         let tiles = self.tiles().filter(|_| sent != Sent::All);
-        let arguments: [Argument; 7] = [
-            (&plane).into(),
-            matrices.into(),
-            tiles.is_none().into(),
-            (&from).into(),
-            (&to).into(),
-            flows.into(),
-            active.into(),
-        ];
-        if tiles.is_none() || sent == Sent::Either {
-            self.gpu.launch(name, grid, &arguments)?;
+        let whole = WHOLES.iter().find(|(channels, _)| *channels == shape.padded());
+        match whole {
+            _ if tiles.is_some() && sent == Sent::Changes => {}
+            Some((channels, name)) if tiles.is_some() || sent == Sent::All => {
+                let arguments = [
+                    (&plane).into(),
+                    matrices.into(),
+                    (&from).into(),
+                    (&to).into(),
+                    flows.into(),
+                    active.into(),
+                ];
+                // The matrix in halves, twice for its real form.
+                let shared = (2 * channels * channels * size_of::<Wave>()) as u32;
+                self.gpu.launch_blocks(name, grid, Block { threads: THREADS, shared }, &arguments)?;
+            }
+            _ => {
+                let arguments: [Argument; 7] = [
+                    (&plane).into(),
+                    matrices.into(),
+                    tiles.is_none().into(),
+                    (&from).into(),
+                    (&to).into(),
+                    flows.into(),
+                    active.into(),
+                ];
+                self.gpu.launch(name, grid, &arguments)?;
+            }
         }
         if let Some((blocks, name, tiles)) = tiles {
             let grid = Grid(grid.0, grid.1, blocks);

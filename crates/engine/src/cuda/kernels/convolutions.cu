@@ -3,8 +3,7 @@
 // A block has a tile of one sample's pixels, up to 256, and 8 TILES columns (output channels, of both planes where there are two).
 // It goes through the input in slabs of 16 channels: a slab of the tile and of its halo is brought to shared memory as f16 halves, scaled
 // by a power of two of its own; then every tap is one step of 16 of the sum, its pixels' addresses moved, while the next slab comes as it
-// is. Each warp has 32 pixels and all columns. Weights are packed for the lanes that multiply by them (`pack_convolution`) and come to
-// shared memory a few steps ahead: of the L1 cache the rest is too small for them (83 kB of 48 channels), and a third of its loads missed it.
+// is. Each warp has 32 pixels and all columns. Weights are packed for the lanes that multiply by them (`pack_convolution`) and come from the L1 cache.
 //
 // Tensor cores truncate as they add: the sum over a tap's 16 channels begins at zero and is added to the total with rounding.
 // Nothing depends on other samples: the same bits in any batch.
@@ -19,11 +18,8 @@
 // Numbers of a row of staged sums, and the bytes of shared memory that they or the halo need.
 #define PITCH(tiles) (8 * (tiles) + 8)
 #define PIXEL_BYTES (4 * SLAB)
-// Fours of numbers that a thread has of a pixel, every fourth one: it reads all of them before it uses the first, since what it waits for
-// is memory.
+// Fours of numbers that a thread reads before it uses the first: what it waits for is memory.
 #define READS 3
-// Steps whose weights are brought together.
-#define AHEAD 3
 
 struct Convolution {
     u32 height, width, inputs, outputs, planes_in, planes_out;
@@ -447,19 +443,13 @@ __device__ inline float put_slab(const Convolution& shape, const float4* raw, un
 // What a block has of its sample: pixels of a tile, and channels by fours.
 struct TileShare {
     u32 sample, top, left, pixels, first_channel, fours;
-    Divisor by_width;
-    // The first of its channels of number `pixel` of its pixels, if that is in the image.
-    __device__ bool find(const Convolution& shape, u32 pixel, Place& place) const {
-        u32 row = by_width.of(pixel), r = top + row, c = left + (pixel - row * shape.tile_width);
-        if (pixel >= pixels || r >= shape.height || c >= shape.width) return false;
-        place = {sample, r * shape.width + c, c, first_channel, 4, shape.outputs % 4 == 0};
+    Divisor by_width, by_fours;
+    // Number `four` of its channels of number `pixel` of its pixels, if that is in the image.
+    __device__ bool find(const Convolution& shape, u32 pixel, u32 four, Place& place) const {
+        u32 row = by_width.of(pixel), r = top + row, c = left + (pixel - row * shape.tile_width), channel = first_channel + four * 4;
+        if (pixel >= pixels || r >= shape.height || c >= shape.width || channel >= shape.outputs) return false;
+        place = {sample, r * shape.width + c, c, channel, min(4u, shape.outputs - channel), shape.outputs % 4 == 0};
         return true;
-    }
-    // Number `four` of its channels of the same pixel, if there is such.
-    __device__ bool find_four(const Convolution& shape, u32 four, Place& place) const {
-        place.channel = first_channel + four * 4;
-        place.count = min(4u, shape.outputs - place.channel);
-        return four < fours && place.channel < shape.outputs;
     }
 };
 
@@ -476,16 +466,14 @@ __device__ inline void finish_columns(const Convolution& shape, const TileShare&
     }
     __syncthreads();
 #pragma unroll 1
-    for (u32 pixel = threadIdx.x / 4; pixel < share.pixels; pixel += THREADS / 4) {
-        Place own, places[READS];
+    for (u32 first = threadIdx.x; first < share.pixels * share.fours; first += THREADS * READS) {
+        Place places[READS];
         ColumnEntries entries[READS];
         bool there[READS];
-        if (!share.find(shape, pixel, own)) continue;
 #pragma unroll
         for (u32 k = 0; k < READS; k++) {
-            u32 four = threadIdx.x % 4 + 4 * k;
-            places[k] = own;
-            there[k] = share.find_four(shape, four, places[k]);
+            u32 item = first + THREADS * k, pixel = share.by_fours.of(item), four = item - pixel * share.fours;
+            there[k] = share.find(shape, pixel, four, places[k]);
             if (!there[k]) continue;
             float4 value = *(const float4*)(kept + pixel * WIDTH + four * 4);
             entries[k].value[0] = value.x, entries[k].value[1] = value.y, entries[k].value[2] = value.z, entries[k].value[3] = value.w;
@@ -506,7 +494,6 @@ template <u32 TILES, class Finish>
 __device__ void convolution(const Convolution& shape, const float* images, const float* packed, const Finish& finish, const u32* active) {
     __shared__ __align__(128) unsigned char room[HALO_MOST * PIXEL_BYTES];
     static_assert(WARPS * 16 * PITCH(6) * sizeof(float) <= sizeof(room), "the staged sums do not fit");
-    static_assert(2 * TILES <= 4 * READS, "a thread has all fours of a pixel that are its own");
     u32 sample = blockIdx.x / shape.tiles, tile = blockIdx.x % shape.tiles, first_tile = blockIdx.y * TILES;
     if (active && !active[sample]) return;
     // Known to all after the barriers of the first slab.
@@ -515,10 +502,10 @@ __device__ void convolution(const Convolution& shape, const float* images, const
     u32 top = tile / shape.across * shape.tile_height, left = tile % shape.across * shape.tile_width;
     u32 pixels = shape.tile_height * shape.tile_width, pitch = shape.tile_width + shape.side - 1;
     u32 planes = shape.planes_out, fours = TILES / planes * 2;
-    TileShare share = {sample, top, left, pixels, first_tile / planes * 8, fours, Divisor(shape.tile_width)};
+    TileShare share = {sample, top, left, pixels, first_tile / planes * 8, fours, Divisor(shape.tile_width), Divisor(fours)};
     // A thread has a pixel with all of its channels; other blocks of the tile need not send for them again.
     Place own;
-    if (first_tile == 0 && share.find(shape, threadIdx.x, own)) finish.expect(shape, own);
+    if (first_tile == 0 && share.find(shape, threadIdx.x, 0, own)) finish.expect(shape, own);
     // This lane's pixels of the two tiles of 16, in the halo, as the first tap sees them.
     u32 at[2];
     for (u32 m = 0; m < 2; m++) {
@@ -533,93 +520,61 @@ __device__ void convolution(const Convolution& shape, const float* images, const
         for (u32 n = 0; n < TILES; n++)
 #pragma unroll
             for (u32 k = 0; k < 4; k++) total[m][n][k] = 0.0f;
-    u32 slabs = shape.slabs_of_plane(), steps = shape.slabs() * shape.taps();
+    const uint4* weights = (const uint4*)packed + first_tile * 32 + lane;
+    u32 slabs = shape.slabs_of_plane(), steps_left = shape.slabs() * shape.taps();
+    // Weights are loaded one step ahead.
+    uint4 w[TILES];
+#pragma unroll
+    for (u32 n = 0; n < TILES; n++) w[n] = __ldg(weights + n * 32);
     float4* raw = (float4*)launch_memory;
-    // Weights of AHEAD steps that are used, and of as many that come.
-    const u32 STEP = TILES * 32;
-    uint4* weights = (uint4*)(raw + SLAB_SHARE * THREADS);
-    auto bring_weights = [&](u32 first) {
-        uint4* to = weights + first / AHEAD % 2 * (AHEAD * STEP);
-        const uint4* from = (const uint4*)packed + first_tile * 32;
-        for (u32 i = threadIdx.x; i < AHEAD * STEP; i += THREADS) {
-            u32 step = first + i / STEP;
-            if (step < steps) copy_later_or_clear(to + i, from + step * shape.column_tiles * 32 + i % STEP, true);
-        }
-    };
-    __shared__ u32 slab_places[SLAB_SHARE * THREADS];
-    find_slab(shape, (int)top - (int)centre, (int)left - (int)centre, slab_places);
+    __shared__ u32 places[SLAB_SHARE * THREADS];
+    find_slab(shape, (int)top - (int)centre, (int)left - (int)centre, places);
     auto bring = [&](u32 slab) {
         u32 channel = slab % slabs * SLAB;
         const float* from = images + (sample * (u64)shape.planes_in + slab / slabs) * shape.area() * shape.inputs + channel;
-        bring_slab(shape, from, channel, slab_places, raw);
+        bring_slab(shape, from, channel, places, raw);
     };
-    bring_weights(0);
     bring(0);
-    u32 step = 0;
 #pragma unroll 1
     for (u32 slab = 0; slab < shape.slabs(); slab++) {
         await_copies();
         float back = put_slab(shape, raw, room);
-        // Where the tap's pixels are, from the first tap's.
-        u32 moved = 0, right = 0;
+        if (slab + 1 < shape.slabs()) bring(slab + 1);
+        if (!busy) continue;
 #pragma unroll 1
-        for (u32 tap = 0; tap < shape.taps(); tap++) {
-            if (step % AHEAD == 0) {
-                // The weights are there, and nobody reads those before them any more.
-                await_copies();
-                __syncthreads();
-                bring_weights(step + AHEAD);
-            }
-            // Not before the weights are awaited: copies are awaited together.
-            if (tap == 0 && slab + 1 < shape.slabs()) bring(slab + 1);
-            if (busy) {
+        for (u32 down = 0; down < shape.side; down++)
+#pragma unroll 1
+            for (u32 right = 0; right < shape.side; right++) {
                 u32 high[2][4], low[2][4];
 #pragma unroll
                 for (u32 m = 0; m < 2; m++) {
-                    u32 chunk = chunk_at(at[m] + moved, lane / 16);
+                    u32 chunk = chunk_at(at[m] + down * pitch + right, lane / 16);
                     load_tiles(high[m], room + chunk);
                     load_tiles(low[m], room + (chunk ^ 32));
                 }
-                // Four sums at a time, each of which waits for itself; they are added to the total when the next four have begun.
-                float sums[2][2][2][4];
-                auto add = [&](u32 n) {
+                if (--steps_left) weights += shape.column_tiles * 32;
 #pragma unroll
-                    for (u32 i = 0; i < 16; i++) {
-                        u32 j = i / 8, m = i / 4 % 2, k = i % 4;
-                        total[m][n + j][k] = fmaf(sums[n / 2 % 2][j][m][k], back, total[m][n + j][k]);
-                    }
-                };
+                for (u32 n = 0; n < TILES; n++) {
+                    float sums[2][4] = {};
 #pragma unroll
-                for (u32 n = 0; n < TILES; n += 2) {
-                    float(&these)[2][2][4] = sums[n / 2 % 2];
-                    uint4 w[2];
+                    for (u32 m = 0; m < 2; m++) multiply_f16(sums[m], low[m], w[n].x, w[n].y);
 #pragma unroll
-                    for (u32 j = 0; j < 2; j++) w[j] = weights[step % (2 * AHEAD) * STEP + (n + j) * 32 + lane];
+                    for (u32 m = 0; m < 2; m++) multiply_f16(sums[m], high[m], w[n].z, w[n].w);
 #pragma unroll
-                    for (u32 i = 0; i < 16; i++) these[i / 8][i / 4 % 2][i % 4] = 0.0f;
+                    for (u32 m = 0; m < 2; m++) multiply_f16(sums[m], high[m], w[n].x, w[n].y);
+                    w[n] = __ldg(weights + n * 32);
 #pragma unroll
-                    for (u32 i = 0; i < 4; i++) multiply_f16(these[i / 2][i % 2], low[i % 2], w[i / 2].x, w[i / 2].y);
-                    if (n > 0) add(n - 2);
+                    for (u32 m = 0; m < 2; m++)
 #pragma unroll
-                    for (u32 i = 0; i < 4; i++) multiply_f16(these[i / 2][i % 2], high[i % 2], w[i / 2].z, w[i / 2].w);
-#pragma unroll
-                    for (u32 i = 0; i < 4; i++) multiply_f16(these[i / 2][i % 2], high[i % 2], w[i / 2].x, w[i / 2].y);
+                        for (u32 k = 0; k < 4; k++) total[m][n][k] = fmaf(sums[m][k], back, total[m][n][k]);
                 }
-                add(TILES - 2);
             }
-            step++;
-            moved++;
-            if (++right == shape.side) {
-                right = 0;
-                moved += pitch - shape.side;
-            }
-        }
     }
     // The sums go through shared memory, so that a thread gets neighbouring channels, and both planes.
     __syncthreads();
     float* staged = (float*)room + warp * 16 * PITCH(TILES);
     const float* scales = packed + (u64)shape.slabs() * shape.taps() * shape.column_tiles * 128 + first_tile * 8;
-    // What goes on through whole columns stays here until they are known; all slabs and weights have been read.
+    // What goes on through whole columns stays here until they are known; all slabs have been read.
     float* kept = finish.has_columns() ? (float*)launch_memory : 0;
     Gap gap = {0.0, 0.0};
 #pragma unroll
@@ -635,30 +590,28 @@ __device__ void convolution(const Convolution& shape, const float* images, const
         }
         __syncwarp();
 #pragma unroll 1
-        for (u32 row = lane / 4; row < 16; row += 8) {
+        for (u32 first = lane; first < 16 * fours; first += 32 * READS) {
             Place places[READS];
             Given given[READS];
             bool there[READS];
-            u32 pixel = warp * 32 + m * 16 + row;
-            if (!share.find(shape, pixel, own)) continue;
 #pragma unroll
             for (u32 k = 0; k < READS; k++) {
-                places[k] = own;
-                there[k] = share.find_four(shape, lane % 4 + 4 * k, places[k]);
+                u32 item = first + 32 * k, pixel = share.by_fours.of(item);
+                there[k] = item < 16 * fours && share.find(shape, warp * 32 + m * 16 + pixel, item - pixel * fours, places[k]);
                 if (there[k]) finish.read(shape, places[k], given[k]);
             }
 #pragma unroll
             for (u32 k = 0; k < READS; k++) {
                 if (!there[k]) continue;
-                u32 four = lane % 4 + 4 * k;
-                const float* sums = staged + row * PITCH(TILES) + (four / 2 * planes * 8 + four % 2 * 4);
+                u32 item = first + 32 * k, pixel = share.by_fours.of(item), four = item - pixel * fours;
+                const float* sums = staged + pixel * PITCH(TILES) + (four / 2 * planes * 8 + four % 2 * 4);
                 float values[2][4];
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
                     values[0][i] = sums[i];
                     values[1][i] = planes == 2 ? sums[8 + i] : 0.0f;
                 }
-                float* to = kept ? kept + pixel * (8 * TILES) + four * 4 : 0;
+                float* to = kept ? kept + (warp * 32 + m * 16 + pixel) * (8 * TILES) + four * 4 : 0;
                 finish.four(shape, places[k], values, given[k], gap, to);
             }
         }

@@ -382,6 +382,115 @@ CHANGES(4, 64)
 CHANGES(6, 96)
 CHANGES(8, 128)
 
+// The same on tensor cores, of samples that sent all of u, f32 accurate: 16 S outputs, a warp for 16 samples. As `product_of_changes`, with
+// both sides in f16 halves, a sample scaled by a power of two of its own. Tensor cores truncate as they add: the sum over 16 channels
+// begins at zero and is added to the total with rounding.
+template <u32 S>
+__device__ void product_of_whole(const Plane& plane, const Wave* matrices, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
+    constexpr u32 TILES = 4 * S * S * 32, N = 16 * S;
+    // The halves of the matrix, as `put_in_tiles` (resolvent.cu) puts them.
+    u32* high = (u32*)launch_memory;
+    u32* low = high + 4 * TILES;
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, place = lane % 4;
+    u64 frequency = blockIdx.x, first = (u64)blockIdx.y * PRODUCT_SAMPLES + warp * 16 + row;
+    bool wanted[2];
+#pragma unroll
+    for (u32 h = 0; h < 2; h++) {
+        u64 sample = first + 8 * h;
+        wanted[h] = sample < plane.batch && (!active || active[sample] == 1) && is_whole(flows, sample);
+    }
+    if (!__syncthreads_or(wanted[0] || wanted[1])) return;
+    // Entries of a monotone map's are at most 1 / (height width): brought to 16 or less, which is far from where f16 ends on either side.
+    float up = 16.0f * __uint_as_float(__float_as_uint((float)(plane.height * plane.width)) & 0x7f800000u);
+    const Wave* matrix = matrices + frequency * N * N;
+#pragma unroll 3
+    for (u32 i = threadIdx.x; i < N * N; i += THREADS) {
+        // Neighbours in the tiles first: their banks are what counts.
+        u32 out = i / N, k = i % N;
+        Wave m = matrix[k * N + out];
+        u32 at = (((out / 16 * 4 + out % 4) * S + k / 16) * 32 + out % 16 / 4 * 8 + k % 16 / 4) * 4 + k % 4;
+        Halves re = halves_f16(up * m.re, -up * m.im), im = halves_f16(up * m.im, up * m.re);
+        high[at] = re.high;
+        low[at] = re.low;
+        // The column of the imaginary part is the next lane group's.
+        high[at + 16] = im.high;
+        low[at + 16] = im.low;
+    }
+    float4 in[2][S][2];
+    const float4* waves = (const float4*)(from.whole + (frequency * plane.batch + first) * N + 4 * place);
+    // Fours of numbers from a sample to the second one of the lane, 8 further on.
+    constexpr u32 SECOND = 8 * N / 2;
+#pragma unroll
+    for (u32 h = 0; h < 2; h++)
+#pragma unroll
+        for (u32 i = 0; i < 2 * S; i++)
+            in[h][i / 2][i % 2] = wanted[h] ? waves[h * SECOND + i / 2 * 8 + i % 2] : float4{0.0f, 0.0f, 0.0f, 0.0f};
+    u32 a_high[2 * S][4], a_low[2 * S][4];
+    float back[2];
+#pragma unroll
+    for (u32 h = 0; h < 2; h++) {
+        u32 size = 0;
+#pragma unroll
+        for (u32 i = 0; i < 2 * S; i++) {
+            float4 x = in[h][i / 2][i % 2];
+            size = max(size, max(max(size_bits(x.x), size_bits(x.y)), max(size_bits(x.z), size_bits(x.w))));
+        }
+        // The four lanes that have the sample.
+        size = max(size, __shfl_xor_sync(~0u, size, 1));
+        size = max(size, __shfl_xor_sync(~0u, size, 2));
+        Scale scale = scale_of(size);
+        back[h] = scale.back / up;
+#pragma unroll
+        for (u32 i = 0; i < 2 * S; i++) {
+            float4 x = in[h][i / 2][i % 2];
+            Halves one = halves_f16(x.x * scale.to, x.y * scale.to), two = halves_f16(x.z * scale.to, x.w * scale.to);
+            a_high[i][h] = one.high, a_low[i][h] = one.low;
+            a_high[i][2 + h] = two.high, a_low[i][2 + h] = two.low;
+        }
+    }
+    __syncthreads();
+    if (!warp_max(wanted[0] || wanted[1])) return;
+    float4* out_at = (float4*)(to.whole + (frequency * plane.batch + first) * N + 4 * place);
+    // Two outputs at a time.
+#pragma unroll 1
+    for (u32 two = 0; two < 2 * S; two++) {
+        float out[2][4];
+#pragma unroll
+        for (u32 e = 0; e < 2; e++) {
+            float total[4] = {};
+#pragma unroll
+            for (u32 s = 0; s < S; s++) {
+                u32 tile = ((two * 2 + e) * S + s) * 32 + lane;
+                uint4 b = ((const uint4*)high)[tile], c = ((const uint4*)low)[tile];
+                float sums[4] = {};
+                multiply_f16(sums, a_low[2 * s], b.x, b.y);
+                multiply_f16(sums, a_low[2 * s + 1], b.z, b.w);
+                multiply_f16(sums, a_high[2 * s], c.x, c.y);
+                multiply_f16(sums, a_high[2 * s + 1], c.z, c.w);
+                multiply_f16(sums, a_high[2 * s], b.x, b.y);
+                multiply_f16(sums, a_high[2 * s + 1], b.z, b.w);
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) total[i] += sums[i];
+            }
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) out[i / 2][2 * e + i % 2] = total[i] * back[i / 2];
+        }
+#pragma unroll
+        for (u32 h = 0; h < 2; h++)
+            if (wanted[h]) out_at[h * SECOND + two / 2 * 8 + two % 2] = {out[h][0], out[h][1], out[h][2], out[h][3]};
+    }
+}
+
+#define WHOLE(S, outputs)                                                                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                                                 \
+    fourier_whole_##outputs(Plane plane, const Wave* matrices, Waters from, Waters to, const Flow* flows, const u32* active) {               \
+        product_of_whole<S>(plane, matrices, from, to, flows, active);                                                                       \
+    }
+WHOLE(1, 16)
+WHOLE(2, 32)
+WHOLE(3, 48)
+WHOLE(4, 64)
+
 // ---- pointwise ----------------------------------------------------------------------------------------------------------
 
 // out = a x + b, plus what was there, if `add`. Without x: what was there is left at b (or has b added).

@@ -1,0 +1,213 @@
+// Kernels of the engine by themselves, at the shape of cifar-conv (128 x 48 x 32 x 32), all samples active: to try a change of a kernel
+// without building the program, on a machine that has a GPU and nvcc but no Rust.
+//   nvcc -std=c++17 -O3 -lineinfo -gencode arch=compute_80,code=sm_90 -I crates/engine/src/cuda/kernels -DCONVOLUTIONS_FILE='"convolutions.cu"' bench/cuda/tune.cu -o tune
+// One of CONVOLUTIONS_FILE, ANDERSON_FILE and FOURIER_FILE (with RIPPLES_FILE, the images of 32 x 32) names the kernels. Prints us, median of 21.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#define TUNED_BATCH 128
+#define TUNED_SIDE 32
+#define TUNED_CHANNELS 48
+#define TUNED_LEN ((size_t)TUNED_SIDE * TUNED_SIDE * TUNED_CHANNELS)
+
+static void check(cudaError_t error, const char* what) {
+    if (error == cudaSuccess) return;
+    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+    exit(1);
+}
+template <class T>
+static T* room(size_t count) {
+    T* memory;
+    // As the engine: from the stream's pool.
+    check(getenv("TUNE_PLAIN") ? cudaMalloc(&memory, count * sizeof(T)) : cudaMallocAsync(&memory, count * sizeof(T), 0), "memory");
+    check(cudaMemset(memory, 0, count * sizeof(T)), "cudaMemset");
+    return memory;
+}
+template <class T>
+static T* of(const std::vector<T>& values) {
+    T* memory = room<T>(values.size());
+    check(cudaMemcpy(memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+    return memory;
+}
+static float* noise(size_t count, float size, unsigned seed = 1) {
+    std::vector<float> values(count);
+    unsigned state = seed;
+    for (float& x : values) {
+        state = state * 1664525u + 1013904223u;
+        x = size * ((float)(state >> 8) / 8388608.0f - 1.0f);
+    }
+    return of(values);
+}
+// The median over some launches, each between events; `before` is not measured.
+template <class F, class G>
+static void measure(const char* name, F launch, G before) {
+    cudaEvent_t begin, end;
+    cudaEventCreate(&begin);
+    cudaEventCreate(&end);
+    std::vector<float> times;
+    for (int i = 0; i < 24; i++) {
+        before();
+        cudaEventRecord(begin);
+        launch();
+        cudaEventRecord(end);
+        check(cudaEventSynchronize(end), name);
+        check(cudaGetLastError(), name);
+        float ms;
+        cudaEventElapsedTime(&ms, begin, end);
+        if (i >= 3) times.push_back(1000.0f * ms);
+    }
+    std::sort(times.begin(), times.end());
+    printf("%-34s %8.2f us (least %.2f)\n", name, times[times.size() / 2], times[0]);
+}
+template <class F>
+static void measure(const char* name, F launch) {
+    measure(name, launch, [] {});
+}
+template <class K>
+static void allow(K kernel, int bytes) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "shared memory");
+}
+
+#ifdef CONVOLUTIONS_FILE
+#include CONVOLUTIONS_FILE
+#ifndef SHARED_MEMORY
+#define SHARED_MEMORY (4 * (16 * 448 + 2 * 3 * 16 * 8 * 6) > 49152 ? 4 * (16 * 448 + 2 * 3 * 16 * 8 * 6) : 49152)
+#endif
+int main() {
+    Convolution plain = {TUNED_SIDE, TUNED_SIDE, TUNED_CHANNELS, TUNED_CHANNELS, 1, 1, 3, 0, 16, 16, 2, 4, 6, 0}, columns = plain;
+    columns.tile_height = 32, columns.tile_width = 8, columns.across = 4;
+    float *z = noise(TUNED_BATCH * TUNED_LEN, 1.0f), *y = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 2), *out = room<float>(TUNED_BATCH * TUNED_LEN), *slopes = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 3);
+    float *w = noise(TUNED_CHANNELS * TUNED_CHANNELS * 9, 0.05f, 4), *packed = room<float>((TUNED_CHANNELS * 9 + 1) * TUNED_CHANNELS), *inverses = noise(TUNED_BATCH * TUNED_SIDE * TUNED_CHANNELS, 1.0f, 5);
+    u32* active = of(std::vector<u32>(TUNED_BATCH, 1));
+    pack_convolution<<<6, THREADS>>>(plain, w, w, 0, packed);
+    Map map = {};
+    map.formula = SINGLE, map.activation = TANH, map.planes = 1, map.units = TUNED_CHANNELS, map.len = TUNED_LEN;
+    Keep keep = {};
+    keep.out = out;
+    Apply apply = {map, y, z, out, nullptr, 0}, normalised = apply;
+    normalised.normalised = 1;
+    Pull pull = {}, pulled;
+    pull.planes = 1, pull.v = y, pull.slopes = slopes, pull.argument = z, pull.out = out;
+    pulled = pull;
+    pulled.slopes = nullptr, pulled.norm = {z, y, inverses}, pulled.norm_slopes = slopes, pulled.pulled = out, pulled.pulled_planes = 1;
+    Linearise linearise = {};
+    linearise.map = map, linearise.y = y, linearise.slopes = slopes, linearise.out = out;
+    const int bytes = SHARED_MEMORY;
+    allow(convolve_6, bytes), allow(apply_convolution_6, bytes), allow(pull_convolution_6, bytes), allow(linearise_convolution_6, bytes);
+    dim3 grid(TUNED_BATCH * 4);
+    measure("convolve", [&] { convolve_6<<<grid, THREADS, bytes>>>(plain, z, packed, keep, active); });
+    measure("apply", [&] { apply_convolution_6<<<grid, THREADS, bytes>>>(plain, z, packed, apply, active); });
+    measure("apply, normalised", [&] { apply_convolution_6<<<grid, THREADS, bytes>>>(columns, z, packed, normalised, active); });
+    measure("pull", [&] { pull_convolution_6<<<grid, THREADS, bytes>>>(plain, z, packed, pull, active); });
+    measure("pull, normalised", [&] { pull_convolution_6<<<grid, THREADS, bytes>>>(columns, z, packed, pulled, active); });
+    measure("linearise", [&] { linearise_convolution_6<<<grid, THREADS, bytes>>>(plain, z, packed, linearise, active); });
+}
+#endif
+
+#ifdef ANDERSON_FILE
+#include ANDERSON_FILE
+// A linear map: each number is multiplied by a factor of its own.
+__global__ void image_of_all(const float* factors, const float* z, float* f) {
+    for (size_t i = blockIdx.x * 256 + threadIdx.x; i < TUNED_BATCH * TUNED_LEN; i += gridDim.x * 256) f[i] = fmaf(factors[i], z[i], 1.0f);
+}
+int main() {
+    const u32 window = 5;
+    float *z = noise(TUNED_BATCH * TUNED_LEN, 1.0f), *factors = noise(TUNED_BATCH * TUNED_LEN, 0.98f, 2), *images[2] = {room<float>(TUNED_BATCH * TUNED_LEN), room<float>(TUNED_BATCH * TUNED_LEN)};
+    Anderson anderson = {room<float>(TUNED_BATCH * TUNED_LEN * window), room<float>(TUNED_BATCH * TUNED_LEN * window), room<double>(TUNED_BATCH * window * window), room<History>(TUNED_BATCH),
+                         1e-4, 1.0, TUNED_LEN, window, (u32)(TUNED_LEN / 8)};
+    Progress start = {INFINITY, 0, 0};
+    Samples samples = {of(std::vector<Progress>(TUNED_BATCH, start)), room<Report>(TUNED_BATCH), of(std::vector<u32>(TUNED_BATCH, 1)), of(std::vector<u32>(1, TUNED_BATCH)), room<Distance>(TUNED_BATCH)};
+    Stopping stopping = {0.0, RELATIVE, 1000, 0, 0};
+    begin_anderson<<<1, THREADS>>>(anderson, TUNED_BATCH);
+    u32 iteration = 0;
+    measure("step of Anderson's", [&] {
+        float *image = images[iteration % 2], *before = images[1 - iteration % 2];
+        anderson_step_f16_wide<<<TUNED_BATCH, 512>>>(stopping, ++iteration, samples, anderson, z, before, image);
+    }, [&] { image_of_all<<<1024, 256>>>(factors, z, images[iteration % 2]); });
+    std::vector<History> histories(TUNED_BATCH);
+    cudaMemcpy(histories.data(), anderson.histories, TUNED_BATCH * sizeof(History), cudaMemcpyDeviceToHost);
+    printf("residual after %u steps: %.3g\n", iteration, sqrt(histories[0].distance.difference / histories[0].distance.size));
+}
+#endif
+
+#ifdef FOURIER_FILE
+#include FOURIER_FILE
+#include RIPPLES_FILE
+PLANES(32)
+RIPPLES(32)
+int main() {
+    const u32 frequencies = TUNED_SIDE * (TUNED_SIDE / 2 + 1);
+    const size_t waves = (size_t)frequencies * TUNED_BATCH * TUNED_CHANNELS;
+    Plane plane = {TUNED_BATCH, TUNED_SIDE, TUNED_SIDE, TUNED_SIDE / 2 + 1, TUNED_CHANNELS, TUNED_CHANNELS};
+    float *matrices = noise((size_t)frequencies * TUNED_CHANNELS * TUNED_CHANNELS * 2, 0.1f / 1024), *whole = noise(2 * waves, 30.0f, 2), *to = room<float>(2 * waves);
+    float *other = room<float>(2 * waves), *g = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 3), *slopes = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 4);
+    // Pairs of f16: changes of some 2^-7, tiles of some 2^-6.
+    auto pairs = [](size_t count, u32 exponents) {
+        std::vector<u32> values(count);
+        u32 state = 7;
+        for (u32& x : values) x = exponents | ((state = state * 1664525u + 1013904223u) >> 3 & 0x83ff83ffu);
+        return of(values);
+    };
+    u32 *changes = pairs(waves, 0x20002000u), *tiles = pairs((size_t)frequencies * TUNED_CHANNELS * TUNED_CHANNELS * 2, 0x24002400u), *active = of(std::vector<u32>(TUNED_BATCH, 1)), *arrived = room<u32>(TUNED_BATCH);
+    Flow all = {1, 1, 1.0f, 1.0f, 0.0}, some = {0, 0, 1.0f, 1.0f, 0.0};
+    Flow *flows = of(std::vector<Flow>(TUNED_BATCH, some)), *wholes = of(std::vector<Flow>(TUNED_BATCH, all));
+    std::vector<Flow> few(TUNED_BATCH, some);
+    for (u32 i = 0; i < TUNED_BATCH; i += 20) few[i] = all;
+    Flow* few_whole = of(few);
+    Waters from = {(Wave*)whole, changes}, product = {(Wave*)to, changes}, second = {(Wave*)other, changes};
+    dim3 grid(frequencies, 1, 1);
+    measure("product of all, FMA", [&] { fourier_product_48<<<grid, THREADS>>>(plane, (Wave*)matrices, 1, from, product, nullptr, active); });
+    measure("product of 7, FMA", [&] { fourier_product_48<<<grid, THREADS>>>(plane, (Wave*)matrices, 0, from, product, few_whole, active); });
+#ifdef HAS_WHOLE
+    const int bytes = 2 * TUNED_CHANNELS * TUNED_CHANNELS * 8;
+    allow(fourier_whole_48, bytes);
+    measure("product of all", [&] { fourier_whole_48<<<grid, THREADS, bytes>>>(plane, (Wave*)matrices, from, second, nullptr, active); });
+    measure("product of 7", [&] { fourier_whole_48<<<grid, THREADS, bytes>>>(plane, (Wave*)matrices, from, second, few_whole, active); });
+    std::vector<float> a(2 * waves), b(2 * waves);
+    fourier_product_48<<<grid, THREADS>>>(plane, (Wave*)matrices, 1, from, product, nullptr, active);
+    fourier_whole_48<<<grid, THREADS, bytes>>>(plane, (Wave*)matrices, from, second, nullptr, active);
+    cudaMemcpy(a.data(), to, 8 * waves, cudaMemcpyDeviceToHost);
+    cudaMemcpy(b.data(), other, 8 * waves, cudaMemcpyDeviceToHost);
+    double difference = 0.0, size = 0.0;
+    for (size_t i = 0; i < 2 * waves; i++) difference += (a[i] - b[i]) * (double)(a[i] - b[i]), size += a[i] * (double)a[i];
+    printf("they differ by %.3g\n", sqrt(difference / size));
+#endif
+    measure("product of changes", [&] { fourier_changes_48<<<grid, THREADS>>>(plane, (uint4*)tiles, from, from, flows, active); });
+    Progress start = {INFINITY, 0, 0};
+    Samples samples = {of(std::vector<Progress>(TUNED_BATCH, start)), room<Report>(TUNED_BATCH), active, of(std::vector<u32>(1, TUNED_BATCH)), room<Distance>(TUNED_BATCH)};
+    Course course = {{-1.0, RELATIVE, 100000, 0, 0}, samples, room<Distance>(TUNED_BATCH * 6), arrived, flows}, course_whole = course;
+    course_whole.flows = wholes;
+    Reflection by = {1.0f, 0.0f};
+    const int ripple = 17 * 32 * 8 * 4 + 32 * 33 * 8 * 4, planes = 32 * (16 * 8 + 8) * 8 + 32 * 33 * 8 * 4;
+    allow(fourier_ripple_kinked_32, ripple), allow(fourier_ripple_slopes_32, ripple), allow(fourier_plane_kinked_32, planes);
+    allow(fourier_forth_32, planes), allow(fourier_back_32, planes);
+    dim3 blocks(TUNED_BATCH * 6);
+    // Iteration 1 of many: all samples go on sending changes.
+    auto products = [&] { fourier_changes_48<<<grid, THREADS>>>(plane, (uint4*)tiles, from, from, flows, active); };
+    auto kinked = [&] { fourier_ripple_kinked_32<<<blocks, PLANE_THREADS, ripple>>>(plane, course, 1, by, changes, slopes, g); };
+    auto sloping = [&] { fourier_ripple_slopes_32<<<blocks, PLANE_THREADS, ripple>>>(plane, course, 1, by, changes, slopes, g); };
+    u32 *ones = of(std::vector<u32>(TUNED_BATCH, 1)), *changes_before = pairs(waves, 0x20002000u);
+    Progress* progress_before = of(std::vector<Progress>(TUNED_BATCH, start));
+    Flow* flows_before = of(std::vector<Flow>(TUNED_BATCH, some));
+    auto again = [&] {
+        cudaMemcpyAsync(active, ones, TUNED_BATCH * sizeof(u32), cudaMemcpyDeviceToDevice);
+        cudaMemcpyAsync(changes, changes_before, waves * sizeof(u32), cudaMemcpyDeviceToDevice);
+        cudaMemcpyAsync(samples.progress, progress_before, TUNED_BATCH * sizeof(Progress), cudaMemcpyDeviceToDevice);
+        cudaMemcpyAsync(flows, flows_before, TUNED_BATCH * sizeof(Flow), cudaMemcpyDeviceToDevice);
+        products();
+    };
+    measure("ripple, kinked", kinked, again);
+    measure("ripple, slopes", sloping, again);
+    measure("8 times ripple and changes, kinked", [&] { for (int i = 0; i < 8; i++) kinked(), products(); }, again);
+    measure("8 times ripple and changes, slopes", [&] { for (int i = 0; i < 8; i++) sloping(), products(); }, again);
+    std::vector<u32> still(TUNED_BATCH);
+    cudaMemcpy(still.data(), active, 4 * TUNED_BATCH, cudaMemcpyDeviceToHost);
+    printf("%d samples are active\n", (int)std::count(still.begin(), still.end(), 1u));
+    measure("plane, kinked, all of u", [&] { fourier_plane_kinked_32<<<blocks, PLANE_THREADS, planes>>>(plane, course_whole, 1, by, from, g, slopes, g, 0); });
+    measure("there", [&] { fourier_forth_32<<<blocks, PLANE_THREADS, planes>>>(plane, 1.0f, slopes, 0.0f, (Wave*)to); });
+    measure("back", [&] { fourier_back_32<<<blocks, PLANE_THREADS, planes>>>(plane, (Wave*)to, 1.0f, slopes, 0.0f, other, nullptr); });
+}
+#endif
