@@ -73,16 +73,18 @@ static void allow(K kernel, int bytes) {
 
 #ifdef CONVOLUTIONS_FILE
 #include CONVOLUTIONS_FILE
-#ifndef SHARED_MEMORY
-#define SHARED_MEMORY (4 * (16 * 448 + 2 * 3 * 16 * 8 * 6) > 49152 ? 4 * (16 * 448 + 2 * 3 * 16 * 8 * 6) : 49152)
+// Pixels of a block: those of 16 rows, or of whole columns.
+#ifndef TILE_PIXELS
+#define TILE_PIXELS 256
 #endif
 int main() {
-    Convolution plain = {TUNED_SIDE, TUNED_SIDE, TUNED_CHANNELS, TUNED_CHANNELS, 1, 1, 3, 0, 16, 16, 2, 4, 6, 0}, columns = plain;
-    columns.tile_height = 32, columns.tile_width = 8, columns.across = 4;
+    const u32 tiles = TUNED_SIDE * TUNED_SIDE / TILE_PIXELS;
+    Convolution plain = {TUNED_SIDE, TUNED_SIDE, TUNED_CHANNELS, TUNED_CHANNELS, 1, 1, 3, 0, 16, TILE_PIXELS / 16, 512 / TILE_PIXELS, tiles, 6, 0}, columns = plain;
+    columns.tile_height = 32, columns.tile_width = TILE_PIXELS / 32, columns.across = 1024 / TILE_PIXELS;
     float *z = noise(TUNED_BATCH * TUNED_LEN, 1.0f), *y = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 2), *out = room<float>(TUNED_BATCH * TUNED_LEN), *slopes = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 3);
     float *w = noise(TUNED_CHANNELS * TUNED_CHANNELS * 9, 0.05f, 4), *packed = room<float>((TUNED_CHANNELS * 9 + 1) * TUNED_CHANNELS), *inverses = noise(TUNED_BATCH * TUNED_SIDE * TUNED_CHANNELS, 1.0f, 5);
     u32* active = of(std::vector<u32>(TUNED_BATCH, 1));
-    pack_convolution<<<6, THREADS>>>(plain, w, w, 0, packed);
+    pack_convolution<<<TUNED_CHANNELS * 32 / THREADS, THREADS>>>(plain, w, w, 0, packed);
     Map map = {};
     map.formula = SINGLE, map.activation = TANH, map.planes = 1, map.units = TUNED_CHANNELS, map.len = TUNED_LEN;
     Keep keep = {};
@@ -95,9 +97,9 @@ int main() {
     pulled.slopes = nullptr, pulled.norm = {z, y, inverses}, pulled.norm_slopes = slopes, pulled.pulled = out, pulled.pulled_planes = 1;
     Linearise linearise = {};
     linearise.map = map, linearise.y = y, linearise.slopes = slopes, linearise.out = out;
-    const int bytes = SHARED_MEMORY;
+    const int bytes = TILE_PIXELS * TUNED_CHANNELS * sizeof(float);
     allow(convolve_6, bytes), allow(apply_convolution_6, bytes), allow(pull_convolution_6, bytes), allow(linearise_convolution_6, bytes);
-    dim3 grid(TUNED_BATCH * 4);
+    dim3 grid(TUNED_BATCH * tiles);
     measure("convolve", [&] { convolve_6<<<grid, THREADS, bytes>>>(plain, z, packed, keep, active); });
     measure("apply", [&] { apply_convolution_6<<<grid, THREADS, bytes>>>(plain, z, packed, apply, active); });
     measure("apply, normalised", [&] { apply_convolution_6<<<grid, THREADS, bytes>>>(columns, z, packed, normalised, active); });
@@ -153,7 +155,7 @@ int main() {
     };
     u32 *changes = pairs(waves, 0x20002000u), *tiles = pairs((size_t)frequencies * TUNED_CHANNELS * TUNED_CHANNELS * 2, 0x24002400u), *active = of(std::vector<u32>(TUNED_BATCH, 1)), *arrived = room<u32>(TUNED_BATCH);
     Flow all = {1, 1, 1.0f, 1.0f, 0.0}, some = {0, 0, 1.0f, 1.0f, 0.0};
-    Flow *flows = of(std::vector<Flow>(TUNED_BATCH, some)), *wholes = of(std::vector<Flow>(TUNED_BATCH, all));
+    Flow *flows = of(std::vector<Flow>(TUNED_BATCH, some));
     std::vector<Flow> few(TUNED_BATCH, some);
     for (u32 i = 0; i < TUNED_BATCH; i += 20) few[i] = all;
     Flow* few_whole = of(few);
@@ -161,7 +163,6 @@ int main() {
     dim3 grid(frequencies, 1, 1);
     measure("product of all, FMA", [&] { fourier_product_48<<<grid, THREADS>>>(plane, (Wave*)matrices, 1, from, product, nullptr, active); });
     measure("product of 7, FMA", [&] { fourier_product_48<<<grid, THREADS>>>(plane, (Wave*)matrices, 0, from, product, few_whole, active); });
-#ifdef HAS_WHOLE
     const int bytes = 2 * TUNED_CHANNELS * TUNED_CHANNELS * 8;
     allow(fourier_whole_48, bytes);
     measure("product of all", [&] { fourier_whole_48<<<grid, THREADS, bytes>>>(plane, (Wave*)matrices, from, second, nullptr, active); });
@@ -174,15 +175,13 @@ int main() {
     double difference = 0.0, size = 0.0;
     for (size_t i = 0; i < 2 * waves; i++) difference += (a[i] - b[i]) * (double)(a[i] - b[i]), size += a[i] * (double)a[i];
     printf("they differ by %.3g\n", sqrt(difference / size));
-#endif
     measure("product of changes", [&] { fourier_changes_48<<<grid, THREADS>>>(plane, (uint4*)tiles, from, from, flows, active); });
     Progress start = {INFINITY, 0, 0};
     Samples samples = {of(std::vector<Progress>(TUNED_BATCH, start)), room<Report>(TUNED_BATCH), active, of(std::vector<u32>(1, TUNED_BATCH)), room<Distance>(TUNED_BATCH)};
-    Course course = {{-1.0, RELATIVE, 100000, 0, 0}, samples, room<Distance>(TUNED_BATCH * 6), arrived, flows}, course_whole = course;
-    course_whole.flows = wholes;
+    Course course = {{-1.0, RELATIVE, 100000, 0, 0}, samples, room<Distance>(TUNED_BATCH * 6), arrived, flows};
     Reflection by = {1.0f, 0.0f};
     const int ripple = 17 * 32 * 8 * 4 + 32 * 33 * 8 * 4, planes = 32 * (16 * 8 + 8) * 8 + 32 * 33 * 8 * 4;
-    allow(fourier_ripple_kinked_32, ripple), allow(fourier_ripple_slopes_32, ripple), allow(fourier_plane_kinked_32, planes);
+    allow(fourier_ripple_kinked_32, ripple), allow(fourier_ripple_slopes_32, ripple);
     allow(fourier_forth_32, planes), allow(fourier_back_32, planes);
     dim3 blocks(TUNED_BATCH * 6);
     // Iteration 1 of many: all samples go on sending changes.
@@ -206,7 +205,6 @@ int main() {
     std::vector<u32> still(TUNED_BATCH);
     cudaMemcpy(still.data(), active, 4 * TUNED_BATCH, cudaMemcpyDeviceToHost);
     printf("%d samples are active\n", (int)std::count(still.begin(), still.end(), 1u));
-    measure("plane, kinked, all of u", [&] { fourier_plane_kinked_32<<<blocks, PLANE_THREADS, planes>>>(plane, course_whole, 1, by, from, g, slopes, g, 0); });
     measure("there", [&] { fourier_forth_32<<<blocks, PLANE_THREADS, planes>>>(plane, 1.0f, slopes, 0.0f, (Wave*)to); });
     measure("back", [&] { fourier_back_32<<<blocks, PLANE_THREADS, planes>>>(plane, (Wave*)to, 1.0f, slopes, 0.0f, other, nullptr); });
 }
