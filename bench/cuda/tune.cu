@@ -180,7 +180,7 @@ int main() {
     Samples samples = {of(std::vector<Progress>(TUNED_BATCH, start)), room<Report>(TUNED_BATCH), active, of(std::vector<u32>(1, TUNED_BATCH)), room<Distance>(TUNED_BATCH)};
     Course course = {{-1.0, RELATIVE, 100000, 0, 0}, samples, room<Distance>(TUNED_BATCH * 6), arrived, flows};
     Reflection by = {1.0f, 0.0f};
-    const int ripple = 17 * 32 * 8 * 4 + 32 * 33 * 8 * 4, planes = 32 * (16 * 8 + 8) * 8 + 32 * 33 * 8 * 4;
+    const int ripple = 17 * (32 * 8 + 8) * 4, planes = 32 * (16 * 8 + 8) * 8 + 32 * 33 * 8 * 4;
     allow(fourier_ripple_kinked_32, ripple), allow(fourier_ripple_slopes_32, ripple);
     allow(fourier_forth_32, planes), allow(fourier_back_32, planes);
     dim3 blocks(TUNED_BATCH * 6);
@@ -198,8 +198,11 @@ int main() {
         cudaMemcpyAsync(flows, flows_before, TUNED_BATCH * sizeof(Flow), cudaMemcpyDeviceToDevice);
         products();
     };
+    u32* masks = pairs(TUNED_BATCH * TUNED_SIDE * TUNED_CHANNELS, 0u);
+    allow(fourier_ripple_masks_32, ripple);
     measure("ripple, kinked", kinked, again);
     measure("ripple, slopes", sloping, again);
+    measure("ripple, masks", [&] { fourier_ripple_masks_32<<<blocks, PLANE_THREADS, ripple>>>(plane, course, 1, by, changes, (const float*)masks, g); }, again);
     measure("8 times ripple and changes, kinked", [&] { for (int i = 0; i < 8; i++) kinked(), products(); }, again);
     measure("8 times ripple and changes, slopes", [&] { for (int i = 0; i < 8; i++) sloping(), products(); }, again);
     std::vector<u32> still(TUNED_BATCH);

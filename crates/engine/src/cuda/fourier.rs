@@ -55,6 +55,8 @@ pub(super) struct Waves {
     pub changes: [Memory<u32>; 2],
     /// What each sample sends.
     pub flows: Memory<Flow>,
+    /// Which slopes of an adjoint are 1, where they are that or one other number: a bit for each.
+    pub masks: Memory<u32>,
     pub parts: Memory<Distance>,
     /// How many parts of each sample are there.
     pub arrived: Memory<u32>,
@@ -85,6 +87,7 @@ impl Waves {
             spectra: [Memory::empty(gpu), Memory::empty(gpu)],
             changes: [Memory::empty(gpu), Memory::empty(gpu)],
             flows: Memory::empty(gpu),
+            masks: Memory::empty(gpu),
             parts: Memory::empty(gpu),
             arrived: Memory::empty(gpu),
         }

@@ -16,9 +16,15 @@ pub(super) struct Planes {
     /// An iteration of an adjoint, of a kinked activation, and of tanh with step 1.
     steps: [&'static str; 3],
     /// The same for samples whose changes come back and that send changes, where there are such kernels (`ripples.cuh`).
-    ripples: Option<[&'static str; 3]>,
+    ripples: Option<Ripples>,
     forth: &'static str,
     back: &'static str,
+}
+
+struct Ripples {
+    steps: [&'static str; 3],
+    /// An iteration of the adjoint of a kinked activation, by masks instead of slopes.
+    masks: &'static str,
 }
 
 macro_rules! planes {
@@ -39,11 +45,14 @@ macro_rules! planes {
 }
 macro_rules! ripples {
     ($size:literal) => {
-        Some([
-            concat!("fourier_ripple_slopes_", $size),
-            concat!("fourier_ripple_kinked_", $size),
-            concat!("fourier_ripple_tanh_", $size),
-        ])
+        Some(Ripples {
+            steps: [
+                concat!("fourier_ripple_slopes_", $size),
+                concat!("fourier_ripple_kinked_", $size),
+                concat!("fourier_ripple_tanh_", $size),
+            ],
+            masks: concat!("fourier_ripple_masks_", $size),
+        })
     };
 }
 const PLANES: [Planes; 4] =
@@ -100,10 +109,10 @@ impl Planes {
         Block { threads: THREADS, shared: (spectra + self.images()) as u32 }
     }
 
-    /// `Ripples` of `ripples.cuh`: changes of the spectra instead.
+    /// `Ripples` of `ripples.cuh`: changes of the spectra, in columns that are a little longer.
     fn ripple_block(&self) -> Block {
-        let changes = (self.size / 2 + 1) * self.size * self.channels * size_of::<u32>();
-        Block { threads: THREADS, shared: (changes + self.images()) as u32 }
+        let changes = (self.size / 2 + 1) * (self.size * self.channels + 8) * size_of::<u32>();
+        Block { threads: THREADS, shared: changes as u32 }
     }
 
     /// Bytes of the images of a block.
@@ -185,7 +194,16 @@ impl Iteration<'_> {
         let course = Course { rule, samples: table, parts, arrived, flows: address(flows) };
         let (plane, by) = (self.plane(), self.reflection());
         // Tiles are for channels in eights, as ripples are.
-        let ripples = planes.ripples.filter(|_| changes && self.tiles().is_some());
+        let ripples = planes.ripples.as_ref().filter(|_| changes && self.tiles().is_some());
+        let masked = self.slopes.filter(|_| ripples.is_some() && self.operators.kink().is_some());
+        if let Some(slopes) = masked {
+            // Images are at most 32 wide: a mask is one number.
+            let rows = self.batch * self.resolvent.shape.height * self.resolvent.shape.units;
+            waves.masks.reserve(rows)?;
+            launch!(gpu, "kink_masks", Grid::threads(rows), &plane, slopes, &waves.masks)?;
+        }
+        let slopes = if masked.is_some() { Argument::from(&waves.masks) } else { self.slopes.into() };
+        let name = |ripples: &Ripples| if masked.is_some() { ripples.masks } else { ripples.steps[kind] };
         let advance = |iteration: u32, waves: &Waters, others: bool| {
             let arguments: [Argument; 9] = [
                 (&plane).into(),
@@ -207,7 +225,7 @@ impl Iteration<'_> {
                 iteration.into(),
                 (&by).into(),
                 changes.into(),
-                self.slopes.into(),
+                slopes,
                 (&*g).into(),
             ];
             self.gpu.launch_blocks(name, self.grid_of(planes), planes.ripple_block(), &arguments)
@@ -217,9 +235,9 @@ impl Iteration<'_> {
             let (before, now) = (Tide(iteration - 1), Tide(iteration));
             self.product(waves, if changes { before.sent() } else { Sent::All }, Some(&samples.active))?;
             match ripples {
-                Some(names) if !before.must_be_whole() => {
+                Some(ripples) if !before.must_be_whole() => {
                     // First: of the samples it moves none is whole afterwards, as long as others may be.
-                    ripple(names[kind], iteration, &waves.changes[0])?;
+                    ripple(name(ripples), iteration, &waves.changes[0])?;
                     if before.may_be_whole() || now.may_be_whole() {
                         advance(iteration, &waves.waters()[0], true)?;
                     }

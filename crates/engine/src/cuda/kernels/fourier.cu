@@ -525,6 +525,18 @@ fourier_advance(Map map, Reflection by, u32 measure, u32 blocks, float* u, const
     path.write(measure, parts + blockIdx.x);
 }
 
+// Which slopes of an activation with a kink are those above it: a bit for each pixel of a row of a channel, [sample][row][channel]. A thread
+// has one row, of up to 32 pixels.
+extern "C" __global__ void __launch_bounds__(THREADS) kink_masks(Plane plane, const float* slopes, u32* masks) {
+    u64 at = first_entry(), row = at / plane.channels;
+    if (row >= (u64)plane.batch * plane.height) return;
+    const float* from = slopes + row * plane.width * plane.channels + at % plane.channels;
+    u32 mask = 0;
+#pragma unroll 8
+    for (u32 x = 0; x < plane.width; x++) mask |= (u32)(from[x * plane.channels] == 1.0f) << x;
+    masks[at] = mask;
+}
+
 // g <- prox(g) + a y + b, or, with slopes, the adjoint's g / (d + t (1 - d)).
 extern "C" __global__ void __launch_bounds__(THREADS)
 fourier_answer(Map map, float t, const float* slopes, float a, const float* y, float b, float* g, u64 len) {

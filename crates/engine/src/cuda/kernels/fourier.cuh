@@ -193,9 +193,9 @@ __device__ inline float change_scale(double size) {
     return __uint_as_float((u32)(127 - 2 - exponent) << 23);
 }
 
-// A change is rounded to f16 three times on its way at most, and what it is multiplied by three times (its matrix, and the turns of the
+// A change is rounded to f16 five times on its way at most, and what it is multiplied by five times (its matrix, and the turns of the
 // transforms of ripples.cuh): to 2^-12 each.
-#define CHANGE_ROUNDING (6.0 / 4096)
+#define CHANGE_ROUNDING (10.0 / 4096)
 // What rounding may have of the tolerance.
 #define ROUNDING_SHARE 0.05
 // A sample sends all of u once before its end. What the changes after that add is far below the share if it does so within this many
@@ -400,8 +400,9 @@ __device__ void plane_back(const Plane& plane, Wave* spectra, float a, const flo
     }
 }
 
-// u = 2 prox(g) - g: with slopes (the adjoint's), of a line with a kink at 0, or of tanh with t = 1.
-enum : u32 { SLOPES, KINKED, PLAIN_TANH };
+// u = 2 prox(g) - g: with slopes (the adjoint's), of a line with a kink at 0, or of tanh with t = 1; MASKS: with the slopes of a line with a
+// kink, 1 or what it has below it, a bit for each (`kink_masks`).
+enum : u32 { SLOPES, KINKED, PLAIN_TANH, MASKS };
 template <u32 KIND>
 __device__ inline float reflected(const Reflection& by, float g) {
     // The factor is at most 1.
