@@ -965,12 +965,13 @@ fn circular_by_peaceman_rachford(sizes: &[(usize, usize, usize, usize)]) {
         let operator = Operator::Conv { channels, height, width, padding: Padding::Circular, kernel };
         // Fewer of the larger ones.
         let count = match operator.state_len() {
-            0..1500 => 4,
-            _ => 2,
+            0..1500 => 5,
+            _ => 3,
         };
         let cases = [
             (Activation::Relu, 0.8),
             (Activation::Tanh, 1.0),
+            (Activation::LeakyRelu { slope: 0.3 }, 1.3),
             (Activation::Tanh, 1.7),
             (Activation::Sigmoid, 1.0),
         ];
