@@ -23,19 +23,17 @@ const LINES: [(usize, [&str; 4]); 5] = [
     (32, ["fourier_rows_32", "fourier_rows_back_32", "fourier_columns_32", "fourier_columns_back_32"]),
     (64, ["fourier_rows_64", "fourier_rows_back_64", "fourier_columns_64", "fourier_columns_back_64"]),
 ];
-/// The kernels of the products, by their outputs; and the samples of a block.
-const PRODUCTS: [(usize, &str); 4] = [
-    (16, "fourier_product_16"),
-    (32, "fourier_product_32"),
-    (48, "fourier_product_48"),
-    (64, "fourier_product_64"),
+/// The kernels of the products of whole waves, by their outputs: for up to as many channels, and, on tensor cores, for exactly as many;
+/// and the samples of a block.
+const PRODUCTS: [(usize, &str, &str); 4] = [
+    (16, "fourier_product_16", "fourier_whole_16"),
+    (32, "fourier_product_32", "fourier_whole_32"),
+    (48, "fourier_product_48", "fourier_whole_48"),
+    (64, "fourier_product_64", "fourier_whole_64"),
 ];
 const PRODUCT_SAMPLES: usize = 128;
 /// Channels up to which a block of a product has all outputs of its samples, so that these may take the places of the inputs.
 const IN_PLACE: usize = PRODUCTS[PRODUCTS.len() - 1].0;
-/// Those of samples that send everything, on tensor cores: channels, and their names.
-const WHOLES: [(usize, &str); 4] =
-    [(16, "fourier_whole_16"), (32, "fourier_whole_32"), (48, "fourier_whole_48"), (64, "fourier_whole_64")];
 /// Those of changes on tensor cores: channels, how many blocks share them, and their names.
 const CHANGES: [(usize, u32, &str); 6] = [
     (16, 1, "fourier_changes_16"),
@@ -355,9 +353,9 @@ impl Iteration<'_> {
     pub fn product(&self, waves: &mut Waves, sent: Sent, active: Flags) -> Result<()> {
         let (plane, shape) = (self.plane(), &self.resolvent.shape);
         let matrices = if self.slopes.is_some() { &self.resolvent.adjoint } else { &self.resolvent.forward };
-        let (outputs, name) = PRODUCTS
+        let (outputs, name, exact) = PRODUCTS
             .iter()
-            .find(|(most, _)| shape.padded() <= *most)
+            .find(|(most, ..)| shape.padded() <= *most)
             .unwrap_or(&PRODUCTS[PRODUCTS.len() - 1]);
         let grid = Grid(
             shape.frequencies() as u32,
@@ -368,34 +366,25 @@ impl Iteration<'_> {
         let in_place = self.multiplies_in_place();
         let to = if in_place { from } else { next };
         let tiles = self.tiles().filter(|_| sent != Sent::All);
-        let whole = WHOLES.iter().find(|(channels, _)| *channels == shape.padded());
-        match whole {
-            _ if tiles.is_some() && sent == Sent::Changes => {}
-            Some((channels, name)) if tiles.is_some() || sent == Sent::All => {
-                let arguments = [
-                    (&plane).into(),
-                    matrices.into(),
-                    (&from).into(),
-                    (&to).into(),
-                    flows.into(),
-                    active.into(),
-                ];
-                // The matrix in halves, twice for its real form.
-                let shared = (2 * channels * channels * size_of::<Wave>()) as u32;
-                self.gpu.launch_blocks(name, grid, Block { threads: THREADS, shared }, &arguments)?;
-            }
-            _ => {
-                let arguments: [Argument; 7] = [
-                    (&plane).into(),
-                    matrices.into(),
-                    tiles.is_none().into(),
-                    (&from).into(),
-                    (&to).into(),
-                    flows.into(),
-                    active.into(),
-                ];
-                self.gpu.launch(name, grid, &arguments)?;
-            }
+        let some_are_whole = tiles.is_none() || sent == Sent::Either;
+        if some_are_whole && shape.padded() == *outputs {
+            // As many channels have tiles, so changes are not this kernel's.
+            let arguments =
+                [(&plane).into(), matrices.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
+            // The matrix in halves, twice for its real form.
+            let shared = (2 * outputs * outputs * size_of::<Wave>()) as u32;
+            self.gpu.launch_blocks(exact, grid, Block { threads: THREADS, shared }, &arguments)?;
+        } else if some_are_whole {
+            let arguments: [Argument; 7] = [
+                (&plane).into(),
+                matrices.into(),
+                tiles.is_none().into(),
+                (&from).into(),
+                (&to).into(),
+                flows.into(),
+                active.into(),
+            ];
+            self.gpu.launch(name, grid, &arguments)?;
         }
         if let Some((blocks, name, tiles)) = tiles {
             let grid = Grid(grid.0, grid.1, blocks);

@@ -16,15 +16,10 @@ pub(super) struct Planes {
     /// An iteration of an adjoint, of a kinked activation, and of tanh with step 1.
     steps: [&'static str; 3],
     /// The same for samples whose changes come back and that send changes, where there are such kernels (`ripples.cuh`).
-    ripples: Option<Ripples>,
+    /// The last is of the adjoint of a kinked activation, by masks instead of slopes.
+    ripples: Option<[&'static str; 4]>,
     forth: &'static str,
     back: &'static str,
-}
-
-struct Ripples {
-    steps: [&'static str; 3],
-    /// An iteration of the adjoint of a kinked activation, by masks instead of slopes.
-    masks: &'static str,
 }
 
 macro_rules! planes {
@@ -45,14 +40,12 @@ macro_rules! planes {
 }
 macro_rules! ripples {
     ($size:literal) => {
-        Some(Ripples {
-            steps: [
-                concat!("fourier_ripple_slopes_", $size),
-                concat!("fourier_ripple_kinked_", $size),
-                concat!("fourier_ripple_tanh_", $size),
-            ],
-            masks: concat!("fourier_ripple_masks_", $size),
-        })
+        Some([
+            concat!("fourier_ripple_slopes_", $size),
+            concat!("fourier_ripple_kinked_", $size),
+            concat!("fourier_ripple_tanh_", $size),
+            concat!("fourier_ripple_masks_", $size),
+        ])
     };
 }
 const PLANES: [Planes; 4] =
@@ -194,7 +187,7 @@ impl Iteration<'_> {
         let course = Course { rule, samples: table, parts, arrived, flows: address(flows) };
         let (plane, by) = (self.plane(), self.reflection());
         // Tiles are for channels in eights, as ripples are.
-        let ripples = planes.ripples.as_ref().filter(|_| changes && self.tiles().is_some());
+        let ripples = planes.ripples.filter(|_| changes && self.tiles().is_some());
         let masked = self.slopes.filter(|_| ripples.is_some() && self.operators.kink().is_some());
         if let Some(slopes) = masked {
             // Images are at most 32 wide: a mask is one number.
@@ -202,8 +195,10 @@ impl Iteration<'_> {
             waves.masks.reserve(rows)?;
             launch!(gpu, "kink_masks", Grid::threads(rows), &plane, slopes, &waves.masks)?;
         }
-        let slopes = if masked.is_some() { Argument::from(&waves.masks) } else { self.slopes.into() };
-        let name = |ripples: &Ripples| if masked.is_some() { ripples.masks } else { ripples.steps[kind] };
+        let (ripple_kind, slopes) = match masked {
+            Some(_) => (3, Argument::from(&waves.masks)),
+            None => (kind, self.slopes.into()),
+        };
         let advance = |iteration: u32, waves: &Waters, others: bool| {
             let arguments: [Argument; 9] = [
                 (&plane).into(),
@@ -235,9 +230,9 @@ impl Iteration<'_> {
             let (before, now) = (Tide(iteration - 1), Tide(iteration));
             self.product(waves, if changes { before.sent() } else { Sent::All }, Some(&samples.active))?;
             match ripples {
-                Some(ripples) if !before.must_be_whole() => {
+                Some(names) if !before.must_be_whole() => {
                     // First: of the samples it moves none is whole afterwards, as long as others may be.
-                    ripple(name(ripples), iteration, &waves.changes[0])?;
+                    ripple(names[ripple_kind], iteration, &waves.changes[0])?;
                     if before.may_be_whole() || now.may_be_whole() {
                         advance(iteration, &waves.waters()[0], true)?;
                     }

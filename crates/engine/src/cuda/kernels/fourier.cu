@@ -311,6 +311,24 @@ PRODUCT(2, 32)
 PRODUCT(3, 48)
 PRODUCT(4, 64)
 
+// What a lane of a product on tensor cores has of the samples, 16 of which are a warp's: rows of two, 8 apart.
+struct TileSamples {
+    u32 lane, place;
+    u64 first;
+    // Those that are worked on and sent all of u, or, if not `whole`, changes.
+    bool wanted[2];
+    __device__ TileSamples(const Plane& plane, const Flow* flows, const u32* active, bool whole) {
+        lane = threadIdx.x % 32, place = lane % 4;
+        first = (u64)blockIdx.y * PRODUCT_SAMPLES + threadIdx.x / 32 * 16 + lane / 4;
+#pragma unroll
+        for (u32 h = 0; h < 2; h++) {
+            u64 sample = first + 8 * h;
+            wanted[h] = sample < plane.batch && (!active || active[sample] == 1) && is_whole(flows, sample) == whole;
+        }
+    }
+    __device__ bool any() const { return wanted[0] || wanted[1]; }
+};
+
 // The same on tensor cores, of samples that sent changes: 16 S outputs, a warp for 16 samples. A complex number is a pair of neighbours in
 // the sum. Which inputs make a step of the sum is free, so a lane reads and writes four neighbouring numbers at once (resolvent.cu).
 // A block has 16 T of the outputs.
@@ -318,37 +336,31 @@ template <u32 S, u32 T>
 __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
     constexpr u32 TILES = 4 * T * S * 32;
     __shared__ uint4 staged[TILES];
-    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, place = lane % 4;
-    u64 frequency = blockIdx.x, first = (u64)blockIdx.y * PRODUCT_SAMPLES + warp * 16 + row;
-    bool wanted[2];
-#pragma unroll
-    for (u32 h = 0; h < 2; h++) {
-        u64 sample = first + 8 * h;
-        wanted[h] = sample < plane.batch && active[sample] == 1 && !is_whole(flows, sample);
-    }
-    if (!__syncthreads_or(wanted[0] || wanted[1])) return;
+    u64 frequency = blockIdx.x;
+    TileSamples own(plane, flows, active, false);
+    if (!__syncthreads_or(own.any())) return;
     tiles += (frequency * (S / T) + blockIdx.z) * TILES;
     for (u32 i = threadIdx.x; i < TILES; i += THREADS) staged[i] = tiles[i];
     u32 a[2 * S][4];
     // Of the second sample, 8 further on.
     constexpr u32 SECOND = 8 * 16 * S;
-    u64 at = (frequency * plane.batch + first) * (16 * S) + 4 * place;
+    u64 at = (frequency * plane.batch + own.first) * (16 * S) + 4 * own.place;
 #pragma unroll
     for (u32 h = 0; h < 2; h++)
 #pragma unroll
         for (u32 s = 0; s < S; s++) {
             uint4 in = {0, 0, 0, 0};
-            if (wanted[h]) in = *(const uint4*)(from.changes + at + h * SECOND + 16 * s);
+            if (own.wanted[h]) in = *(const uint4*)(from.changes + at + h * SECOND + 16 * s);
             a[2 * s][h] = in.x;
             a[2 * s][2 + h] = in.y;
             a[2 * s + 1][h] = in.z;
             a[2 * s + 1][2 + h] = in.w;
         }
     __syncthreads();
-    if (!warp_max(wanted[0] || wanted[1])) return;
+    if (!warp_max(own.any())) return;
     float gain = 1.0f / (float)(plane.height * plane.width);
     u32* out_at = to.changes + at + 16 * (blockIdx.z * T);
-    const uint4* lane_tiles = staged + lane;
+    const uint4* lane_tiles = staged + own.lane;
 #pragma unroll 1
     for (u32 j = 0; j < T; j++) {
         u32 out[2][4];
@@ -366,7 +378,7 @@ __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const
         }
 #pragma unroll
         for (u32 h = 0; h < 2; h++)
-            if (wanted[h]) *(uint4*)(out_at + h * SECOND + 16 * j) = {out[h][0], out[h][1], out[h][2], out[h][3]};
+            if (own.wanted[h]) *(uint4*)(out_at + h * SECOND + 16 * j) = {out[h][0], out[h][1], out[h][2], out[h][3]};
     }
 }
 
@@ -388,18 +400,12 @@ CHANGES(8, 128)
 template <u32 S>
 __device__ void product_of_whole(const Plane& plane, const Wave* matrices, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
     constexpr u32 TILES = 4 * S * S * 32, N = 16 * S;
-    // The halves of the matrix, as `put_in_tiles` (resolvent.cu) puts them.
+    // The halves of the matrix, in tiles.
     u32* high = (u32*)launch_memory;
     u32* low = high + 4 * TILES;
-    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4, place = lane % 4;
-    u64 frequency = blockIdx.x, first = (u64)blockIdx.y * PRODUCT_SAMPLES + warp * 16 + row;
-    bool wanted[2];
-#pragma unroll
-    for (u32 h = 0; h < 2; h++) {
-        u64 sample = first + 8 * h;
-        wanted[h] = sample < plane.batch && (!active || active[sample] == 1) && is_whole(flows, sample);
-    }
-    if (!__syncthreads_or(wanted[0] || wanted[1])) return;
+    u64 frequency = blockIdx.x;
+    TileSamples own(plane, flows, active, true);
+    if (!__syncthreads_or(own.any())) return;
     // Entries of a monotone map's are at most 1 / (height width): brought to 16 or less, which is far from where f16 ends on either side.
     float up = 16.0f * __uint_as_float(__float_as_uint((float)(plane.height * plane.width)) & 0x7f800000u);
     const Wave* matrix = matrices + frequency * N * N;
@@ -408,23 +414,22 @@ __device__ void product_of_whole(const Plane& plane, const Wave* matrices, const
         // Neighbours in the tiles first: their banks are what counts.
         u32 out = i / N, k = i % N;
         Wave m = matrix[k * N + out];
-        u32 at = (((out / 16 * 4 + out % 4) * S + k / 16) * 32 + out % 16 / 4 * 8 + k % 16 / 4) * 4 + k % 4;
+        u32 at = tile_entry(S, out, k);
         Halves re = halves_f16(up * m.re, -up * m.im), im = halves_f16(up * m.im, up * m.re);
         high[at] = re.high;
         low[at] = re.low;
-        // The column of the imaginary part is the next lane group's.
-        high[at + 16] = im.high;
-        low[at + 16] = im.low;
+        high[at + TILE_IMAGINARY] = im.high;
+        low[at + TILE_IMAGINARY] = im.low;
     }
     float4 in[2][S][2];
-    const float4* waves = (const float4*)(from.whole + (frequency * plane.batch + first) * N + 4 * place);
+    const float4* waves = (const float4*)(from.whole + (frequency * plane.batch + own.first) * N + 4 * own.place);
     // Fours of numbers from a sample to the second one of the lane, 8 further on.
     constexpr u32 SECOND = 8 * N / 2;
 #pragma unroll
     for (u32 h = 0; h < 2; h++)
 #pragma unroll
         for (u32 i = 0; i < 2 * S; i++)
-            in[h][i / 2][i % 2] = wanted[h] ? waves[h * SECOND + i / 2 * 8 + i % 2] : float4{0.0f, 0.0f, 0.0f, 0.0f};
+            in[h][i / 2][i % 2] = own.wanted[h] ? waves[h * SECOND + i / 2 * 8 + i % 2] : float4{0.0f, 0.0f, 0.0f, 0.0f};
     u32 a_high[2 * S][4], a_low[2 * S][4];
     float back[2];
 #pragma unroll
@@ -449,8 +454,8 @@ __device__ void product_of_whole(const Plane& plane, const Wave* matrices, const
         }
     }
     __syncthreads();
-    if (!warp_max(wanted[0] || wanted[1])) return;
-    float4* out_at = (float4*)(to.whole + (frequency * plane.batch + first) * N + 4 * place);
+    if (!warp_max(own.any())) return;
+    float4* out_at = (float4*)(to.whole + (frequency * plane.batch + own.first) * N + 4 * own.place);
     // Two outputs at a time.
 #pragma unroll 1
     for (u32 two = 0; two < 2 * S; two++) {
@@ -460,7 +465,7 @@ __device__ void product_of_whole(const Plane& plane, const Wave* matrices, const
             float total[4] = {};
 #pragma unroll
             for (u32 s = 0; s < S; s++) {
-                u32 tile = ((two * 2 + e) * S + s) * 32 + lane;
+                u32 tile = ((two * 2 + e) * S + s) * 32 + own.lane;
                 uint4 b = ((const uint4*)high)[tile], c = ((const uint4*)low)[tile];
                 float sums[4] = {};
                 multiply_f16(sums, a_low[2 * s], b.x, b.y);
@@ -477,7 +482,7 @@ __device__ void product_of_whole(const Plane& plane, const Wave* matrices, const
         }
 #pragma unroll
         for (u32 h = 0; h < 2; h++)
-            if (wanted[h]) out_at[h * SECOND + two / 2 * 8 + two % 2] = {out[h][0], out[h][1], out[h][2], out[h][3]};
+            if (own.wanted[h]) out_at[h * SECOND + two / 2 * 8 + two % 2] = {out[h][0], out[h][1], out[h][2], out[h][3]};
     }
 }
 

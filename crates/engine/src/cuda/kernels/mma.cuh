@@ -73,3 +73,12 @@ __device__ inline Scale scale_of(u32 size) {
     return {__uint_as_float((268 - exponent) << 23), __uint_as_float((exponent - 14) << 23)};
 }
 __device__ inline u32 size_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+
+// Where an entry of a complex matrix is among the numbers of its real form, pairs of f16 in tiles that a lane of `multiply_f16` reads in
+// fours: a real matrix with two columns for each output, and four of them, 16 (j) + 4 (pair) + e, for each lane in a row. A lane has the
+// inputs 16 (s) + 4 (its place) + 0, 1, 2, 3. The column of the imaginary part is the next lane group's, TILE_IMAGINARY further on.
+#define TILE_IMAGINARY 16
+__device__ inline u32 tile_entry(u32 slabs, u32 out, u32 in) {
+    u32 row = (out / 16 * 4 + out % 4) * slabs + in / 16, lane = out % 16 / 4 * 8 + in % 16 / 4;
+    return (row * 32 + lane) * 4 + in % 4;
+}

@@ -44,14 +44,11 @@ struct Reflections {
     u32 padded, unused;
 };
 
-// Puts an entry of a complex matrix where `multiply_f16` (fourier.cu) finds it: a real matrix with two columns for each output, and
-// four of them, 16 (j) + 4 (pair) + e, for each lane in a row. A lane has the inputs 16 (s) + 4 (its place) + 0, 1, 2, 3.
+// Puts an entry of a complex matrix where the products on tensor cores (fourier.cu) find it.
 __device__ inline void put_in_tiles(u32* tiles, u32 padded, u32 frequency, u32 out, u32 in, float re, float im) {
-    u32 slabs = padded / 16, row = (out / 16 * 4 + out % 4) * slabs + in / 16, lane = out % 16 / 4 * 8 + in % 16 / 4;
-    u32* to = tiles + (u64)frequency * padded * padded * 2 + ((u64)row * 32 + lane) * 4 + in % 4;
+    u32* to = tiles + (u64)frequency * padded * padded * 2 + tile_entry(padded / 16, out, in);
     to[0] = pair_f16(re, -im);
-    // The column of the imaginary part is the next lane group's.
-    to[16] = pair_f16(im, re);
+    to[TILE_IMAGINARY] = pair_f16(im, re);
 }
 
 __device__ inline Complex phase_of(const Circular& w, u32 frequency, u32 tap) {
