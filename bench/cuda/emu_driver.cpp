@@ -15,7 +15,7 @@
 #include <utility>
 
 struct Dim { unsigned x, y, z; };
-static Dim threadIdx, blockIdx, gridDim;
+static Dim threadIdx, blockIdx, blockDim, gridDim;
 struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
@@ -211,6 +211,9 @@ static void __syncwarp() { emu::warp_call(0, [](int*, unsigned) { return 0; }); 
 template <class T> static T __shfl_xor_sync(unsigned, T x, unsigned off) {
     return emu::warp_call(x, [&](T* all, unsigned lane) { return all[lane ^ off]; });
 }
+template <class T> static T __shfl_sync(unsigned, T x, unsigned from) {
+    return emu::warp_call(x, [&](T* all, unsigned) { return all[from]; });
+}
 static unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 static unsigned long long min(unsigned long long a, unsigned long long b) { return a < b ? a : b; }
 static unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
@@ -388,6 +391,7 @@ CUresult cuLaunchKernel(Handle function, unsigned gx, unsigned gy, unsigned gz, 
     emu::params = params;
     emu::dynamic_bytes = shared;
     gridDim = {gx, gy, gz};
+    blockDim = {bx, 1, 1};
     static const bool reverse = getenv("EMU_REVERSE") != nullptr;
     size_t count = (size_t)gx * gy * gz;
     for (size_t k = 0; k < count; k++) {

@@ -175,19 +175,19 @@ int main() {
     double difference = 0.0, size = 0.0;
     for (size_t i = 0; i < 2 * waves; i++) difference += (a[i] - b[i]) * (double)(a[i] - b[i]), size += a[i] * (double)a[i];
     printf("they differ by %.3g\n", sqrt(difference / size));
-    measure("product of changes", [&] { fourier_changes_48<<<grid, THREADS>>>(plane, (uint4*)tiles, from, from, flows, active); });
+    measure("product of changes", [&] { fourier_changes_48<<<grid, CHANGES_THREADS(2)>>>(plane, (uint4*)tiles, from, from, flows, active); });
     Progress start = {INFINITY, 0, 0};
     Samples samples = {of(std::vector<Progress>(TUNED_BATCH, start)), room<Report>(TUNED_BATCH), active, of(std::vector<u32>(1, TUNED_BATCH)), room<Distance>(TUNED_BATCH)};
     Course course = {{-1.0, RELATIVE, 100000, 0, 0}, samples, room<Distance>(TUNED_BATCH * 6), arrived, flows};
     Reflection by = {1.0f, 0.0f};
-    const int ripple = 17 * (32 * 8 + 8) * 4, planes = 32 * (16 * 8 + 8) * 8 + 32 * 33 * 8 * 4;
-    allow(fourier_ripple_kinked_32, ripple), allow(fourier_ripple_slopes_32, ripple);
+    const int ripple = Ripples<32, KINKED>::BYTES, sloping_ripple = Ripples<32, SLOPES>::BYTES, planes = 32 * (16 * 8 + 8) * 8 + 32 * 33 * 8 * 4;
+    allow(fourier_ripple_kinked_32, ripple), allow(fourier_ripple_slopes_32, sloping_ripple);
     allow(fourier_forth_32, planes), allow(fourier_back_32, planes);
-    dim3 blocks(TUNED_BATCH * 6);
+    dim3 blocks(TUNED_BATCH * 6), ripple_blocks(TUNED_BATCH * TUNED_CHANNELS / Ripples<32, KINKED>::CHANNELS);
     // Iteration 1 of many: all samples go on sending changes.
-    auto products = [&] { fourier_changes_48<<<grid, THREADS>>>(plane, (uint4*)tiles, from, from, flows, active); };
-    auto kinked = [&] { fourier_ripple_kinked_32<<<blocks, PLANE_THREADS, ripple>>>(plane, course, 1, by, changes, slopes, g); };
-    auto sloping = [&] { fourier_ripple_slopes_32<<<blocks, PLANE_THREADS, ripple>>>(plane, course, 1, by, changes, slopes, g); };
+    auto products = [&] { fourier_changes_48<<<grid, CHANGES_THREADS(2)>>>(plane, (uint4*)tiles, from, from, flows, active); };
+    auto kinked = [&] { fourier_ripple_kinked_32<<<ripple_blocks, RIPPLE_THREADS, ripple>>>(plane, course, 1, by, changes, slopes, g); };
+    auto sloping = [&] { fourier_ripple_slopes_32<<<ripple_blocks, RIPPLE_THREADS, sloping_ripple>>>(plane, course, 1, by, changes, slopes, g); };
     u32 *ones = of(std::vector<u32>(TUNED_BATCH, 1)), *changes_before = pairs(waves, 0x20002000u);
     Progress* progress_before = of(std::vector<Progress>(TUNED_BATCH, start));
     Flow* flows_before = of(std::vector<Flow>(TUNED_BATCH, some));
@@ -202,7 +202,7 @@ int main() {
     allow(fourier_ripple_masks_32, ripple);
     measure("ripple, kinked", kinked, again);
     measure("ripple, slopes", sloping, again);
-    measure("ripple, masks", [&] { fourier_ripple_masks_32<<<blocks, PLANE_THREADS, ripple>>>(plane, course, 1, by, changes, (const float*)masks, g); }, again);
+    measure("ripple, masks", [&] { fourier_ripple_masks_32<<<ripple_blocks, RIPPLE_THREADS, ripple>>>(plane, course, 1, by, changes, (const float*)masks, g); }, again);
     measure("8 times ripple and changes, kinked", [&] { for (int i = 0; i < 8; i++) kinked(), products(); }, again);
     measure("8 times ripple and changes, slopes", [&] { for (int i = 0; i < 8; i++) sloping(), products(); }, again);
     std::vector<u32> still(TUNED_BATCH);

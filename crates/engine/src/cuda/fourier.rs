@@ -34,15 +34,24 @@ const PRODUCTS: [(usize, &str, &str); 4] = [
 const PRODUCT_SAMPLES: usize = 128;
 /// Channels up to which a block of a product has all outputs of its samples, so that these may take the places of the inputs.
 const IN_PLACE: usize = PRODUCTS[PRODUCTS.len() - 1].0;
-/// Those of changes on tensor cores: channels, how many blocks share them, and their names.
-const CHANGES: [(usize, u32, &str); 6] = [
-    (16, 1, "fourier_changes_16"),
-    (32, 1, "fourier_changes_32"),
-    (48, 1, "fourier_changes_48"),
-    (64, 1, "fourier_changes_64"),
-    (96, 3, "fourier_changes_96"),
-    (128, 4, "fourier_changes_128"),
+/// Those of changes on tensor cores.
+const CHANGES: [ChangesProduct; 6] = [
+    ChangesProduct { channels: 16, blocks: 1, threads: 128, name: "fourier_changes_16" },
+    ChangesProduct { channels: 32, blocks: 1, threads: 128, name: "fourier_changes_32" },
+    ChangesProduct { channels: 48, blocks: 1, threads: 128, name: "fourier_changes_48" },
+    ChangesProduct { channels: 64, blocks: 1, threads: 128, name: "fourier_changes_64" },
+    ChangesProduct { channels: 96, blocks: 3, threads: 256, name: "fourier_changes_96" },
+    ChangesProduct { channels: 128, blocks: 4, threads: 256, name: "fourier_changes_128" },
 ];
+
+/// A kernel for products of changes: for as many channels, which as many blocks share.
+#[derive(Debug)]
+pub(super) struct ChangesProduct {
+    channels: usize,
+    blocks: u32,
+    threads: u32,
+    name: &'static str,
+}
 
 /// Spectra on their way, and how far each part of a sample went.
 #[derive(Debug)]
@@ -192,7 +201,7 @@ impl Cuda {
             }
         }
         let problem = operators.splitting_problem(batch, true, stopping, y);
-        iteration.run(&problem, samples, reports, waves, constant, [&mut *z, &mut *u])?;
+        iteration.run(&problem, samples, reports, waves, (constant, from_constant), [&mut *z, &mut *u])?;
         let (constants, none, t) = (&operators.constants, None::<&Memory<f32>>, step as f32);
         launch!(self.gpu, "fourier_answer", grid, constants, t, none, factor, y, shift, z, states)
     }
@@ -219,7 +228,7 @@ impl Cuda {
         // k = t (C' v + v), which is also where the iteration starts.
         iteration.begin(waves, v, [(t, 0.0); 2], constant, true, [&mut *g, &mut *u])?;
         let problem = operators.splitting_problem(batch, true, stopping, v);
-        iteration.run(&problem, samples, reports, waves, constant, [&mut *g, &mut *u])?;
+        iteration.run(&problem, samples, reports, waves, (constant, true), [&mut *g, &mut *u])?;
         let constants = &operators.constants;
         launch!(self.gpu, "fourier_answer", grid, constants, t, slopes, 0.0f32, v, 0.0f32, g, states)
     }
@@ -386,11 +395,12 @@ impl Iteration<'_> {
             ];
             self.gpu.launch(name, grid, &arguments)?;
         }
-        if let Some((blocks, name, tiles)) = tiles {
-            let grid = Grid(grid.0, grid.1, blocks);
+        if let Some((product, tiles)) = tiles {
+            let grid = Grid(grid.0, grid.1, product.blocks);
             let arguments =
                 [(&plane).into(), tiles.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
-            self.gpu.launch(name, grid, &arguments)?;
+            let block = Block { threads: product.threads, shared: 0 };
+            self.gpu.launch_blocks(product.name, grid, block, &arguments)?;
         }
         if !in_place {
             waves.swap();
@@ -398,12 +408,12 @@ impl Iteration<'_> {
         Ok(())
     }
 
-    /// The matrices for tensor cores, the kernel, and how many of its blocks share the outputs, if there are such.
-    pub fn tiles(&self) -> Option<(u32, &'static str, &Memory<u32>)> {
+    /// The matrices for tensor cores and the kernel for them, if there are such.
+    pub fn tiles(&self) -> Option<(&'static ChangesProduct, &Memory<u32>)> {
         let Resolvent { forward_tiles, adjoint_tiles, shape, .. } = self.resolvent;
         let tiles = if self.slopes.is_some() { adjoint_tiles } else { forward_tiles };
-        let (_, blocks, name) = CHANGES.iter().find(|(channels, ..)| *channels == shape.padded())?;
-        (tiles.len() > 0).then_some((*blocks, *name, tiles))
+        let product = CHANGES.iter().find(|product| product.channels == shape.padded())?;
+        (tiles.len() > 0).then_some((product, tiles))
     }
 
     /// Row spectra to those of the image under `C`.
@@ -420,11 +430,11 @@ impl Iteration<'_> {
         samples: &mut SampleMemory,
         reports: &mut Memory<ReportRow>,
         waves: &mut Waves,
-        k: &Memory<f32>,
+        (k, starts_at_k): (&Memory<f32>, bool),
         [g, u]: [&mut Memory<f32>; 2],
     ) -> Result<()> {
         if let Some(planes) = self.planes() {
-            return self.run_planes(planes, problem, samples, reports, waves, k, g);
+            return self.run_planes(planes, problem, samples, reports, waves, k, starts_at_k, g);
         }
         let (rule, table) = problem.begin(samples, reports)?;
         let (gpu, batch, constants) = (self.gpu, self.batch, &self.operators.constants);

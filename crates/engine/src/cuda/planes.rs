@@ -53,7 +53,10 @@ const PLANES: [Planes; 4] =
 
 /// Threads of a block, as in `fourier.cu`.
 const THREADS: u32 = 128;
-/// Samples send all of their waves in iterations 0 and 1 and in multiples of this one, as in `fourier.cuh`.
+/// The same of the kernels for ripples, and the channels of a block.
+const RIPPLE_THREADS: u32 = 256;
+const RIPPLE_CHANNELS: usize = 16;
+/// Samples send all of their waves in multiples of this iteration, as in `fourier.cuh`.
 const WHOLE_PERIOD: u32 = 4;
 /// The least tolerance at which samples may send changes: rounding to `f16` would show below.
 const LEAST_TOLERANCE: f64 = 1e-6;
@@ -73,17 +76,21 @@ unsafe impl Passed for Course {}
 
 /// Who sends what in an iteration of a solve whose samples may send changes.
 #[derive(Clone, Copy)]
-struct Tide(u32);
+struct Tide {
+    iteration: u32,
+    /// The first iteration in which samples may send changes.
+    first: u32,
+}
 
 impl Tide {
     /// Whether samples may send all of their waves: those that do not send changes.
     fn may_be_whole(self) -> bool {
-        self.must_be_whole() || self.0.is_multiple_of(WHOLE_PERIOD)
+        self.must_be_whole() || self.iteration.is_multiple_of(WHOLE_PERIOD)
     }
 
     /// Whether all samples send all of them.
     fn must_be_whole(self) -> bool {
-        self.0 <= 1
+        self.iteration < self.first
     }
 
     fn sent(self) -> Sent {
@@ -102,10 +109,13 @@ impl Planes {
         Block { threads: THREADS, shared: (spectra + self.images()) as u32 }
     }
 
-    /// `Ripples` of `ripples.cuh`: changes of the spectra, in columns that are a little longer.
-    fn ripple_block(&self) -> Block {
-        let changes = (self.size / 2 + 1) * (self.size * self.channels + 8) * size_of::<u32>();
-        Block { threads: THREADS, shared: changes as u32 }
+    /// `Ripples` of `ripples.cuh`: the changes of two tiles of eight channels, in columns that are a little longer, and for each warp two rows
+    /// of 16 channels of g, and of the slopes.
+    fn ripple_block(&self, slopes: bool) -> Block {
+        let changes = 2 * (self.size / 2 + 1) * (self.size * 8 + 8);
+        let rows = RIPPLE_THREADS as usize / 32 * if slopes { 4 } else { 2 };
+        let numbers = changes + rows * self.size * RIPPLE_CHANNELS;
+        Block { threads: RIPPLE_THREADS, shared: (numbers * size_of::<f32>()) as u32 }
     }
 
     /// Bytes of the images of a block.
@@ -173,6 +183,7 @@ impl Iteration<'_> {
         reports: &mut Memory<ReportRow>,
         waves: &mut Waves,
         k: &Memory<f32>,
+        starts_at_k: bool,
         g: &mut Memory<f32>,
     ) -> Result<()> {
         let (rule, table) = problem.begin(samples, reports)?;
@@ -182,11 +193,13 @@ impl Iteration<'_> {
         waves.parts.reserve(self.batch * planes.groups(self.resolvent.shape.units))?;
         waves.arrived.reserve(self.batch)?;
         let (grid, flows) = (Grid::threads(self.batch), changes.then_some(&waves.flows));
-        launch!(gpu, "begin_flows", grid, flows, &waves.arrived, n)?;
+        // How large the first change may be is known where an iteration starts at k: no larger than that.
+        let first = if starts_at_k { 1 } else { 2 };
+        launch!(gpu, "begin_flows", grid, flows, !starts_at_k, &waves.arrived, n)?;
         let (parts, arrived) = (waves.parts.address_of(0), waves.arrived.address_of(0));
         let course = Course { rule, samples: table, parts, arrived, flows: address(flows) };
         let (plane, by) = (self.plane(), self.reflection());
-        // Tiles are for channels in eights, as ripples are.
+        // Tiles are for channels in sixteens, as ripples are.
         let ripples = planes.ripples.filter(|_| changes && self.tiles().is_some());
         let masked = self.slopes.filter(|_| ripples.is_some() && self.operators.kink().is_some());
         if let Some(slopes) = masked {
@@ -223,11 +236,12 @@ impl Iteration<'_> {
                 slopes,
                 (&*g).into(),
             ];
-            self.gpu.launch_blocks(name, self.grid_of(planes), planes.ripple_block(), &arguments)
+            let grid = Grid::blocks(self.batch * self.resolvent.shape.units / RIPPLE_CHANNELS);
+            self.gpu.launch_blocks(name, grid, planes.ripple_block(ripple_kind == 0), &arguments)
         };
         advance(0, &waves.waters()[0], false)?;
         for iteration in 1..=rule.max_iterations {
-            let (before, now) = (Tide(iteration - 1), Tide(iteration));
+            let (before, now) = (Tide { iteration: iteration - 1, first }, Tide { iteration, first });
             self.product(waves, if changes { before.sent() } else { Sent::All }, Some(&samples.active))?;
             match ripples {
                 Some(names) if !before.must_be_whole() => {

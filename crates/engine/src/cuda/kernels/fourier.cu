@@ -311,51 +311,67 @@ PRODUCT(2, 32)
 PRODUCT(3, 48)
 PRODUCT(4, 64)
 
-// What a lane of a product on tensor cores has of the samples, 16 of which are a warp's: rows of two, 8 apart.
+// Threads of a block whose warps have 16 R samples each.
+#define CHANGES_THREADS(R) (2 * PRODUCT_SAMPLES / R)
+
+// What a lane of a product on tensor cores has of the samples, R times 16 of which are a warp's: every eighth.
+template <u32 R>
 struct TileSamples {
+    static constexpr u32 COUNT = 2 * R;
     u32 lane, place;
     u64 first;
     // Those that are worked on and sent all of u, or, if not `whole`, changes.
-    bool wanted[2];
+    bool wanted[COUNT];
     __device__ TileSamples(const Plane& plane, const Flow* flows, const u32* active, bool whole) {
         lane = threadIdx.x % 32, place = lane % 4;
-        first = (u64)blockIdx.y * PRODUCT_SAMPLES + threadIdx.x / 32 * 16 + lane / 4;
+        first = (u64)blockIdx.y * PRODUCT_SAMPLES + threadIdx.x / 32 * 16 * R + lane / 4;
+        // All are asked at once, and then it is seen what for.
+        u32 moving[COUNT], back[COUNT];
 #pragma unroll
-        for (u32 h = 0; h < 2; h++) {
-            u64 sample = first + 8 * h;
-            wanted[h] = sample < plane.batch && (!active || active[sample] == 1) && is_whole(flows, sample) == whole;
+        for (u32 h = 0; h < COUNT; h++) {
+            u64 sample = min(first + 8 * h, (u64)plane.batch - 1);
+            moving[h] = active ? active[sample] : 1;
+            back[h] = is_whole(flows, sample);
         }
+#pragma unroll
+        for (u32 h = 0; h < COUNT; h++) wanted[h] = first + 8 * h < plane.batch && moving[h] == 1 && (back[h] != 0) == whole;
     }
-    __device__ bool any() const { return wanted[0] || wanted[1]; }
+    __device__ bool any() const {
+        bool any = false;
+#pragma unroll
+        for (u32 h = 0; h < COUNT; h++) any = any || wanted[h];
+        return any;
+    }
 };
 
-// The same on tensor cores, of samples that sent changes: 16 S outputs, a warp for 16 samples. A complex number is a pair of neighbours in
+// The same on tensor cores, of samples that sent changes: 16 S outputs, a warp for 16 R samples. A complex number is a pair of neighbours in
 // the sum. Which inputs make a step of the sum is free, so a lane reads and writes four neighbouring numbers at once (resolvent.cu).
 // A block has 16 T of the outputs.
-template <u32 S, u32 T>
+template <u32 S, u32 T, u32 R>
 __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
     constexpr u32 TILES = 4 * T * S * 32;
     __shared__ uint4 staged[TILES];
     u64 frequency = blockIdx.x;
-    TileSamples own(plane, flows, active, false);
+    TileSamples<R> own(plane, flows, active, false);
     if (!__syncthreads_or(own.any())) return;
     tiles += (frequency * (S / T) + blockIdx.z) * TILES;
-    for (u32 i = threadIdx.x; i < TILES; i += THREADS) staged[i] = tiles[i];
-    u32 a[2 * S][4];
-    // Of the second sample, 8 further on.
+    for (u32 i = threadIdx.x; i < TILES; i += CHANGES_THREADS(R)) copy_later<16>(staged + i, tiles + i);
+    u32 a[R][2 * S][4];
+    // From a sample to the next of the lane's, 8 further on.
     constexpr u32 SECOND = 8 * 16 * S;
     u64 at = (frequency * plane.batch + own.first) * (16 * S) + 4 * own.place;
 #pragma unroll
-    for (u32 h = 0; h < 2; h++)
+    for (u32 h = 0; h < 2 * R; h++)
 #pragma unroll
         for (u32 s = 0; s < S; s++) {
             uint4 in = {0, 0, 0, 0};
             if (own.wanted[h]) in = *(const uint4*)(from.changes + at + h * SECOND + 16 * s);
-            a[2 * s][h] = in.x;
-            a[2 * s][2 + h] = in.y;
-            a[2 * s + 1][h] = in.z;
-            a[2 * s + 1][2 + h] = in.w;
+            a[h / 2][2 * s][h % 2] = in.x;
+            a[h / 2][2 * s][2 + h % 2] = in.y;
+            a[h / 2][2 * s + 1][h % 2] = in.z;
+            a[h / 2][2 * s + 1][2 + h % 2] = in.w;
         }
+    await_copies();
     __syncthreads();
     if (!warp_max(own.any())) return;
     float gain = 1.0f / (float)(plane.height * plane.width);
@@ -363,36 +379,40 @@ __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const
     const uint4* lane_tiles = staged + own.lane;
 #pragma unroll 1
     for (u32 j = 0; j < T; j++) {
-        u32 out[2][4];
+        u32 out[2 * R][4];
 #pragma unroll
         for (u32 e = 0; e < 4; e++) {
-            float sums[4] = {};
+            float sums[R][4] = {};
 #pragma unroll
             for (u32 s = 0; s < S; s++) {
                 uint4 b = lane_tiles[((j * 4 + e) * S + s) * 32];
-                multiply_f16(sums, a[2 * s], b.x, b.y);
-                multiply_f16(sums, a[2 * s + 1], b.z, b.w);
+#pragma unroll
+                for (u32 r = 0; r < R; r++) {
+                    multiply_f16(sums[r], a[r][2 * s], b.x, b.y);
+                    multiply_f16(sums[r], a[r][2 * s + 1], b.z, b.w);
+                }
             }
 #pragma unroll
-            for (u32 h = 0; h < 2; h++) out[h][e] = narrow({gain * sums[2 * h], gain * sums[2 * h + 1]});
+            for (u32 h = 0; h < 2 * R; h++) out[h][e] = narrow({gain * sums[h / 2][h % 2 * 2], gain * sums[h / 2][h % 2 * 2 + 1]});
         }
 #pragma unroll
-        for (u32 h = 0; h < 2; h++)
-            if (own.wanted[h]) *(uint4*)(out_at + h * SECOND + 16 * j) = {out[h][0], out[h][1], out[h][2], out[h][3]};
+        for (u32 h = 0; h < 2 * R; h++)
+            // By name, since four numbers are else stored one by one.
+            if (own.wanted[h]) __stcg((uint4*)(out_at + h * SECOND + 16 * j), uint4{out[h][0], out[h][1], out[h][2], out[h][3]});
     }
 }
 
-#define CHANGES(S, outputs)                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(THREADS, S == 3 ? 5 : S <= 4 ? 3 : 2)                                                       \
+#define CHANGES(S, outputs, R)                                                                                                               \
+    extern "C" __global__ void __launch_bounds__(CHANGES_THREADS(R), S == 3 ? 5 : S <= 4 ? 3 : 2)                                            \
     fourier_changes_##outputs(Plane plane, const uint4* tiles, Waters from, Waters to, const Flow* flows, const u32* active) {               \
-        product_of_changes<S, S <= 4 ? S : 2>(plane, tiles, from, to, flows, active);                                                        \
+        product_of_changes<S, S <= 4 ? S : 2, R>(plane, tiles, from, to, flows, active);                                                     \
     }
-CHANGES(1, 16)
-CHANGES(2, 32)
-CHANGES(3, 48)
-CHANGES(4, 64)
-CHANGES(6, 96)
-CHANGES(8, 128)
+CHANGES(1, 16, 2)
+CHANGES(2, 32, 2)
+CHANGES(3, 48, 2)
+CHANGES(4, 64, 2)
+CHANGES(6, 96, 1)
+CHANGES(8, 128, 1)
 
 // The same on tensor cores, of samples that sent all of u, f32 accurate: 16 S outputs, a warp for 16 samples. As `product_of_changes`, with
 // both sides in f16 halves, a sample scaled by a power of two of its own. Tensor cores truncate as they add: the sum over 16 channels
@@ -404,7 +424,7 @@ __device__ void product_of_whole(const Plane& plane, const Wave* matrices, const
     u32* high = (u32*)launch_memory;
     u32* low = high + 4 * TILES;
     u64 frequency = blockIdx.x;
-    TileSamples own(plane, flows, active, true);
+    TileSamples<1> own(plane, flows, active, true);
     if (!__syncthreads_or(own.any())) return;
     // Entries of a monotone map's are at most 1 / (height width): brought to 16 or less, which is far from where f16 ends on either side.
     float up = 16.0f * __uint_as_float(__float_as_uint((float)(plane.height * plane.width)) & 0x7f800000u);
@@ -549,12 +569,12 @@ fourier_answer(Map map, float t, const float* slopes, float a, const float* y, f
         g[i] = slopes ? g[i] / (slopes[i] + t * (1.0f - slopes[i])) : prox(map, t, g[i]) + (a == 0.0f ? b : fmaf(a, y[i], b));
 }
 
-// The first iterations send everything, and no part of any sample is there.
-extern "C" __global__ void __launch_bounds__(THREADS) begin_flows(Flow* flows, u32* arrived, u32 batch) {
+// The first iteration sends everything, and the second too, if it is `twice`; no part of any sample is there.
+extern "C" __global__ void __launch_bounds__(THREADS) begin_flows(Flow* flows, u32 twice, u32* arrived, u32 batch) {
     u32 sample = blockIdx.x * THREADS + threadIdx.x;
     if (sample >= batch) return;
     arrived[sample] = 0;
-    if (flows) flows[sample] = {1, 1, 1.0f, 1.0f, 0.0};
+    if (flows) flows[sample] = {1, twice, 1.0f, 1.0f, 0.0};
 }
 
 // Ends the samples that are to end, by the parts of their distances. A thread per sample.

@@ -204,10 +204,14 @@ __device__ inline float change_scale(double size) {
 // Samples send all of u in the same iterations (planes.rs): the product for those costs as much for one as for all.
 #define WHOLE_PERIOD 4
 
+// What a change that is scaled by a bound of its size, however small it is, is rounded to besides, of that bound: as often, to 2^-25 where the
+// bound is 1/4 to 1/2, since f16 have no smaller numbers than 2^-24.
+#define LEAST_ROUNDING (10.0 / (1 << 23))
+
 // How the waves are sent in the next iteration, after a change of `gap` in this one that brought `error` with it; `wanted`: the answer
 // will need all of u.
 __device__ inline Flow next_flow(const Flow& flow, u32 iteration, double gap, double error, bool wanted, u64 len) {
-    bool whole = (iteration + 1) % WHOLE_PERIOD == 0 && (wanted || gap < 4.0 * error);
+    bool whole = (iteration + 1) % WHOLE_PERIOD == 0 && (wanted || gap < error);
     return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(gap / sqrt((double)len)), error};
 }
 
@@ -424,31 +428,44 @@ __device__ inline float sent(const Reflection& by, float d, float old, float nex
     }
 }
 
+// Squares of some pairs, added in f32.
+struct Squares {
+    float size = 0.0f, difference = 0.0f;
+    __device__ void add(const Wave& from, const Wave& to) {
+        Wave gap = {to.re - from.re, to.im - from.im};
+        size = fmaf(to.re, to.re, fmaf(to.im, to.im, size));
+        difference = fmaf(gap.re, gap.re, fmaf(gap.im, gap.im, difference));
+    }
+};
+
 // How far the pairs of channels that a thread has went.
 struct PairPath {
+    static constexpr u32 MOST_WARPS = 8;
     Distance d = no_distance();
-    // Squares of a few pairs are added in f32.
+    __device__ void add(const Squares& squares) {
+        d.size += squares.size;
+        d.difference += squares.difference;
+    }
     template <u32 COUNT>
     __device__ void add(u32 measure, const Wave (&from)[COUNT], const Wave (&to)[COUNT]) {
-        float size = 0.0f, difference = 0.0f, high = -INFINITY, low = INFINITY;
+        Squares squares;
+        float high = -INFINITY, low = INFINITY;
 #pragma unroll
         for (u32 i = 0; i < COUNT; i++) {
-            Wave gap = {to[i].re - from[i].re, to[i].im - from[i].im};
-            size = fmaf(to[i].re, to[i].re, fmaf(to[i].im, to[i].im, size));
-            if (measure == SUP) {
-                high = fmaxf(high, fmaxf(gap.re, gap.im));
-                low = fminf(low, fminf(gap.re, gap.im));
-            } else {
-                difference = fmaf(gap.re, gap.re, fmaf(gap.im, gap.im, difference));
-            }
+            squares.add(from[i], to[i]);
+            high = fmaxf(high, fmaxf(to[i].re - from[i].re, to[i].im - from[i].im));
+            low = fminf(low, fminf(to[i].re - from[i].re, to[i].im - from[i].im));
         }
-        d.size += size;
-        if (measure == SUP) d = joined(d, {0.0, 0.0, high, low});
-        else d.difference += difference;
+        if (measure == SUP) d = joined(d, {squares.size, 0.0, high, low});
+        else add(squares);
     }
-    // Of the whole block, for its first thread.
-    __device__ Distance together(u32 measure) {
-        __shared__ Distance warps[PLANE_THREADS / 32];
+    // What each warp of the block has.
+    __device__ static Distance* warps() {
+        __shared__ Distance of[MOST_WARPS];
+        return of;
+    }
+    // For the block's first thread to find, after a barrier.
+    __device__ void leave(u32 measure) {
         if (measure == SUP) {
             d = joined_lanes(d);
         } else {
@@ -457,10 +474,11 @@ struct PairPath {
                 d.size += __shfl_xor_sync(~0u, d.size, off);
             }
         }
-        if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = d;
-        __syncthreads();
+        if (threadIdx.x % 32 == 0) warps()[threadIdx.x / 32] = d;
+    }
+    __device__ static Distance of_block() {
         Distance all = no_distance();
-        for (u32 w = 0; threadIdx.x == 0 && w < PLANE_THREADS / 32; w++) all = joined(all, warps[w]);
+        for (u32 w = 0; w < blockDim.x / 32; w++) all = joined(all, warps()[w]);
         return all;
     }
 };
@@ -471,6 +489,8 @@ __device__ inline void conclude_flow(const Stopping& stopping, u32 iteration, co
     if (flows) {
         Flow flow = flows[sample];
         double gap = sqrt(d.difference), error = flow.whole_back ? 0.0 : flow.error + CHANGE_ROUNDING * gap;
+        // What `begin_changes` knew of the change that was sent.
+        if (iteration == 1) error = flow.error;
         double residual = residual_of(stopping.measure, d);
         bool rough = !samples.progress[sample].bad && error > ROUNDING_SHARE * stopping.tolerance * sqrt(d.size);
         flows[sample] = next_flow(flow, iteration, gap, error, rough && residual <= AHEAD * stopping.tolerance, len);
@@ -545,23 +565,27 @@ struct RowStep {
     }
 };
 
+// After all of the first u was sent: iteration 1 will send its change, which a nonexpansive map does not make larger than where it starts.
+__device__ inline void begin_changes(Flow& flow, const Distance& d, u64 len) {
+    double bound = sqrt(d.size);
+    flow = {1, 0, 1.0f, change_scale(bound / sqrt((double)len)), LEAST_ROUNDING * bound};
+}
+
 // The last block of a sample to get here ends it, by the parts of all, added in their order.
-template <u32 N>
-__device__ void conclude_part(const Frame<N>& frame, const Course& course, u32 iteration, u32 measure, PairPath& path) {
-    u32 sample = frame.sample;
-    Distance part = path.together(measure);
+__device__ inline void conclude_part(const Course& course, u32 iteration, u32 sample, u32 groups, u64 len) {
     if (threadIdx.x != 0) return;
-    course.parts[blockIdx.x] = part;
+    course.parts[blockIdx.x] = PairPath::of_block();
     __threadfence();
-    if (atomicAdd(course.arrived + sample, 1u) + 1 != frame.groups) return;
+    if (atomicAdd(course.arrived + sample, 1u) + 1 != groups) return;
     course.arrived[sample] = 0;
     __threadfence();
     Distance all = no_distance();
-    for (u32 group = 0; group < frame.groups; group++) all = joined(all, course.parts[(u64)sample * frame.groups + group]);
-    conclude_flow(course.stopping, iteration, course.samples, sample, all, course.flows, (u64)N * N * frame.plane.channels);
+    for (u32 group = 0; group < groups; group++) all = joined(all, course.parts[(u64)sample * groups + group]);
+    if (iteration == 0) begin_changes(course.flows[sample], all, len);
+    else conclude_flow(course.stopping, iteration, course.samples, sample, all, course.flows, len);
 }
 
-// One iteration from the products on; iteration 0 only sends the first u. `others`: rippling samples are not meant.
+// One iteration from the products on; iteration 0 only sends all of the first u. `others`: rippling samples are not meant.
 template <u32 N, u32 KIND>
 __device__ void plane_step(const Plane& plane, const Course& course, u32 iteration, const Reflection& by, const Waters& waves, const float* k,
                            const float* slopes, float* g, u32 others) {
@@ -569,6 +593,8 @@ __device__ void plane_step(const Plane& plane, const Course& course, u32 iterati
     if (course.samples.active[frame.sample] != 1) return;
     Flow flow = course.flows ? course.flows[frame.sample] : Flow{1, 1, 1.0f, 1.0f, 0.0};
     if (others && is_rippling(flow)) return;
+    bool begins = iteration == 0 && !flow.whole_next;
+    if (iteration == 0) flow.whole_next = 1;
     frame.fetch(g);
     if (iteration > 0) frame.columns_in(waves, flow.whole_back);
     await_copies();
@@ -586,9 +612,10 @@ __device__ void plane_step(const Plane& plane, const Course& course, u32 iterati
         row.advance(course.stopping.measure, re, im, g, path);
         frame.rows_out(re, im);
     }
+    path.leave(course.stopping.measure);
     __syncthreads();
     frame.columns_out(waves, flow.whole_next);
-    if (iteration > 0) conclude_part(frame, course, iteration, course.stopping.measure, path);
+    if (iteration > 0 || begins) conclude_part(course, iteration, frame.sample, frame.groups, (u64)N * N * plane.channels);
 }
 
 #define PLANE(N, KIND, name)                                                                                                                 \
