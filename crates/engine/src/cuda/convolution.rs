@@ -17,6 +17,14 @@ const HALO: usize = 448;
 pub(super) const LARGEST_SIDE: usize = 21;
 /// Columns that a block may have, by eights.
 const BLOCK_COLUMNS: [usize; 3] = [6, 4, 2];
+/// Channels that there are kernels for with warpgroups' products, the threads of their blocks, how many tiles these have at a time, and how many
+/// such blocks an H200 runs at once: `kernels/warpgroup_convolutions.cu`.
+const WARPGROUP_CHANNELS: usize = 48;
+const WARPGROUP_THREADS: u32 = 512;
+const WARPGROUP_TILES: u32 = 2;
+const WARPGROUP_BLOCKS: u32 = 132;
+/// Pixels of a halo that such a kernel has room for.
+const WARPGROUP_HALO: usize = 345;
 
 /// Images that are convolved with kernels of `side x side` taps.
 #[derive(Clone, Copy)]
@@ -205,15 +213,29 @@ impl Convolution {
         (depth + 1) * columns * groups * 8
     }
 
+    /// Whether kernels with warpgroups' products do it: by its shape and the GPU alone.
+    fn is_for_warpgroups(&self, gpu: &Gpu) -> bool {
+        let Sharing { tile: (height, width), tiles, .. } = self.sharing();
+        let whole = height * tiles.0 == self.height && width * tiles.1 == self.width;
+        gpu.is_hopper()
+            && [self.inputs, self.outputs] == [WARPGROUP_CHANNELS; 2]
+            && [self.planes_in, self.planes_out, self.side] == [1, 1, 3]
+            && whole
+            && height * width == PIXELS
+            && height.is_multiple_of(8)
+            && width.is_multiple_of(8)
+            && (height + 2) * (width + 2) <= WARPGROUP_HALO
+    }
+
     /// Whether a block has whole columns, and normalises them. (Of columns of one entry it would have too many.)
     pub fn normalises(&self) -> bool {
         self.normalised && self.height > 1 && self.sharing().tiles.0 == 1
     }
 
-    /// Parts in which the distance of each sample from its image is measured.
-    pub fn parts(&self) -> usize {
+    /// Parts in which the distance of each sample from its image is measured, where the kernels do that.
+    pub fn parts(&self, gpu: &Gpu) -> Option<usize> {
         let Sharing { tiles, groups, .. } = self.sharing();
-        tiles.0 * tiles.1 * groups
+        (!self.is_for_warpgroups(gpu)).then_some(tiles.0 * tiles.1 * groups)
     }
 
     /// Packs weights, `[out][in][tap]` of each plane. `transposed`: what they are the weights of goes the other way, from this
@@ -225,16 +247,22 @@ impl Convolution {
         transposed: bool,
         packed: &Memory<f32>,
     ) -> Result<()> {
+        if self.is_for_warpgroups(gpu) {
+            let (grid, channels) =
+                (Grid((self.outputs as u32).div_ceil(THREADS / 32), 1, 1), self.outputs as u32);
+            return launch!(gpu, "pack_for_warpgroups", grid, channels, weights[0], transposed, packed);
+        }
         let shape = self.shape(self.sharing());
         let (first, second) = (weights[0], weights[weights.len() - 1]);
         let grid = Grid((shape.column_tiles * 8).div_ceil(THREADS / 32), 1, 1);
         launch!(gpu, "pack_convolution", grid, &shape, first, second, transposed, packed)
     }
 
+    /// `names`: for each number of columns of a block, and with warpgroups' products.
     fn launch(
         &self,
         gpu: &Gpu,
-        names: [&'static str; 3],
+        names: [&'static str; 4],
         images: &Memory<f32>,
         packed: &Memory<f32>,
         finish: Argument,
@@ -242,6 +270,18 @@ impl Convolution {
     ) -> Result<()> {
         let sharing = self.sharing();
         let shape = self.shape(sharing);
+        if self.is_for_warpgroups(gpu) {
+            let batch = self.batch as u32;
+            let grid =
+                Grid::blocks((batch * shape.tiles).div_ceil(WARPGROUP_TILES).min(WARPGROUP_BLOCKS) as usize);
+            // Both halves of the weights, and for each tile those of its halo.
+            let halves = [self.taps() * self.inputs, WARPGROUP_TILES as usize * WARPGROUP_HALO];
+            let numbers: usize = halves.iter().map(|&rows| 2 * rows * self.outputs).sum();
+            let block = Block { threads: WARPGROUP_THREADS, shared: (size_of::<u16>() * numbers) as u32 };
+            let arguments =
+                [(&shape).into(), batch.into(), images.into(), packed.into(), finish, active.into()];
+            return gpu.launch_blocks(names[3], grid, block, &arguments);
+        }
         let Some(kind) = BLOCK_COLUMNS.iter().position(|&columns| columns == sharing.columns) else {
             unreachable!("a sharing has one of these columns")
         };
@@ -264,7 +304,7 @@ impl Convolution {
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
         let keep = Keep { bias: address(bias), out: c.address_of(0) };
-        let names = ["convolve_6", "convolve_4", "convolve_2"];
+        let names = ["convolve_6", "convolve_4", "convolve_2", "warpgroup_convolve_48"];
         self.launch(gpu, names, images, packed, (&keep).into(), active)
     }
 
@@ -290,7 +330,8 @@ impl Convolution {
             distances: address(distances),
             normalised: u64::from(self.normalises()),
         };
-        let names = ["apply_convolution_6", "apply_convolution_4", "apply_convolution_2"];
+        let names =
+            ["apply_convolution_6", "apply_convolution_4", "apply_convolution_2", "warpgroup_apply_48"];
         self.launch(gpu, names, z, packed, (&apply).into(), active)
     }
 
@@ -308,7 +349,12 @@ impl Convolution {
     ) -> Result<()> {
         let linearise =
             Linearise { map: *map, y: y.address_of(0), slopes: slopes.address_of(0), out: address(out) };
-        let names = ["linearise_convolution_6", "linearise_convolution_4", "linearise_convolution_2"];
+        let names = [
+            "linearise_convolution_6",
+            "linearise_convolution_4",
+            "linearise_convolution_2",
+            "warpgroup_linearise_48",
+        ];
         self.launch(gpu, names, z, packed, (&linearise).into(), None)
     }
 
@@ -372,7 +418,8 @@ impl Convolution {
     }
 }
 
-const PULL: [&str; 3] = ["pull_convolution_6", "pull_convolution_4", "pull_convolution_2"];
+const PULL: [&str; 4] =
+    ["pull_convolution_6", "pull_convolution_4", "pull_convolution_2", "warpgroup_pull_48"];
 
 /// Pixels of a tile of the gradient's kernels and of its halo, as in `kernels/convolution_gradients.cu`.
 const GRADIENT_PIXELS: usize = 64;

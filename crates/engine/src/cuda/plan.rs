@@ -424,7 +424,9 @@ impl Operators {
     pub fn measured_parts(&self) -> Option<[usize; 2]> {
         let (forward, back) =
             (self.convolution(1, 1, self.planes())?, self.convolution(1, self.planes(), 1)?);
-        (!self.has_gains() && self.map.norm.is_none()).then_some([forward.parts(), back.parts()])
+        let measured = !self.has_gains() && self.map.norm.is_none();
+        let parts = [forward.parts(&self.gpu)?, back.parts(&self.gpu)?];
+        measured.then_some(parts)
     }
 
     /// `out <- F(z; y)`; parts of the distances from `z`, where [`Operators::measured_parts`] promises them, go to `distances`.

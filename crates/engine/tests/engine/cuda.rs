@@ -789,7 +789,9 @@ fn one_application_of_every_map() {
         down(device, &out, z.len())
     }
     let wide = Operator::Conv { channels: 40, height: 6, width: 7, padding: Padding::Zero, kernel: 3 };
-    for operator in operators().into_iter().chain([wide]) {
+    // By warpgroups, on a GPU that has them.
+    let square = Operator::Conv { channels: 48, height: 16, width: 16, padding: Padding::Zero, kernel: 3 };
+    for operator in operators().into_iter().chain([wide, square]) {
         for map in maps(operator) {
             let problem = contracting(map, batch, 1);
             let z = random(&mut ChaCha8Rng::seed_from_u64(2), batch * operator.state_len(), 0.5, 1.5);
@@ -1205,6 +1207,9 @@ fn real_sizes() {
         // States that several blocks share.
         (conv(48, 16, 14, Padding::Zero, 3), 2),
         (conv(9, 33, 32, Padding::Circular, 3), 2),
+        // By warpgroups, on a GPU that has them.
+        (conv(48, 16, 16, Padding::Circular, 3), 2),
+        (conv(48, 32, 32, Padding::Zero, 3), 1),
     ] {
         let map = plain(operator);
         let problem = contracting(map, batch, 3);
@@ -1283,7 +1288,11 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
     let Some(gpu) = gpu("independence of long states") else { return };
     let mut failures = Failures::default();
     let operator = Operator::Conv { channels: 24, height: 20, width: 18, padding: Padding::Zero, kernel: 3 };
-    let normalised = maps(operator).into_iter().find(|map| map.equation().normalisation().is_some()).unwrap();
+    let normalised_of =
+        |operator| maps(operator).into_iter().find(|map| map.equation().normalisation().is_some()).unwrap();
+    let normalised = normalised_of(operator);
+    // By warpgroups, on a GPU that has them.
+    let square = Operator::Conv { channels: 48, height: 16, width: 16, padding: Padding::Zero, kernel: 3 };
     let anderson = Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 };
     let narrow = Solver::Anderson { window: 5, ridge: 1e-4, mixing: 1.0 };
     for (map, solver, measure) in [
@@ -1294,11 +1303,14 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
         (plain(operator), narrow, Measure::Relative),
         (plain(operator), narrow, Measure::Thompson),
         (normalised, narrow, Measure::Relative),
+        (plain(square), narrow, Measure::Relative),
+        (plain(square), Solver::Picard, Measure::Sup),
+        (normalised_of(square), narrow, Measure::Relative),
     ] {
         let problem = contracting(map, 3, 17);
         let rule = Stopping { measure, ..stopping(1e-5, 100) };
         let (z, reports) = solved(gpu, &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
-        let (len, injection) = (operator.state_len(), map.injection_len());
+        let (len, injection) = (map.operator().state_len(), map.injection_len());
         let y = problem.y[2 * injection..].to_vec();
         let last = Problem { map, batch: 1, weights: problem.weights.clone(), y };
         let (alone, report) = solved(gpu, &last, &solver, &rule, Start::Constant(1.0)).unwrap();
@@ -1316,20 +1328,24 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
 fn columns_of_wide_images() {
     let Some(gpu) = gpu("columns of wide images") else { return };
     let mut failures = Failures::default();
-    let operator = Operator::Conv { channels: 10, height: 20, width: 30, padding: Padding::Zero, kernel: 3 };
     let largest = |map: &ShapedMap| map.equation().normalisation().is_some_and(|norm| norm.p == PNorm::Inf);
-    let map = maps(operator).into_iter().find(largest).unwrap();
-    let problem = contracting(map, 2, 3);
-    let (rule, tight) = (stopping(1e-6, 500), stopping(1e-13, 1000));
-    let (start, solver) = (Start::Constant(1.0), Solver::Anderson { window: 5, ridge: 1e-4, mixing: 1.0 });
-    let (expected, _) = solved(&exact(), &problem, &Solver::Picard, &tight, start).unwrap();
-    let (z, _) = solved(gpu, &problem, &solver, &rule, start).unwrap();
-    failures.small(|| "z".into(), relative_error(&z, &expected), 1e-5);
-    let v = numbers(4, expected.len());
-    let (known, _) = differentiated(&exact(), &problem, &Solver::Picard, &tight, &expected, &v).unwrap();
-    let (found, _) = differentiated(gpu, &problem, &solver, &rule, &expected, &v).unwrap();
-    for ((found, known), name) in found.iter().zip(&known).zip(["g", "gz", "gy", "gw"]) {
-        failures.small(|| name.into(), relative_error(found, known), 2e-5);
+    // The second one by warpgroups, on a GPU that has them.
+    for (channels, height, width) in [(10, 20, 30), (48, 32, 32)] {
+        let operator = Operator::Conv { channels, height, width, padding: Padding::Zero, kernel: 3 };
+        let map = maps(operator).into_iter().find(largest).unwrap();
+        let problem = contracting(map, 2, 3);
+        let (rule, tight) = (stopping(1e-6, 500), stopping(1e-13, 1000));
+        let (start, solver) =
+            (Start::Constant(1.0), Solver::Anderson { window: 5, ridge: 1e-4, mixing: 1.0 });
+        let (expected, _) = solved(&exact(), &problem, &Solver::Picard, &tight, start).unwrap();
+        let (z, _) = solved(gpu, &problem, &solver, &rule, start).unwrap();
+        failures.small(|| format!("z of {operator:?}"), relative_error(&z, &expected), 1e-5);
+        let v = numbers(4, expected.len());
+        let (known, _) = differentiated(&exact(), &problem, &Solver::Picard, &tight, &expected, &v).unwrap();
+        let (found, _) = differentiated(gpu, &problem, &solver, &rule, &expected, &v).unwrap();
+        for ((found, known), name) in found.iter().zip(&known).zip(["g", "gz", "gy", "gw"]) {
+            failures.small(|| format!("{name} of {operator:?}"), relative_error(found, known), 2e-5);
+        }
     }
     failures.show();
 }

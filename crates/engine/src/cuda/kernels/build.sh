@@ -5,16 +5,20 @@
 set -e
 cd "$(dirname "$0")"
 CUDA_HOME=${CUDA_HOME:-/work/cuda-venv/lib/python3.11/site-packages/nvidia/cu13}
+usual="common.cuh images.cuh map.cuh mma.cuh product.cuh prox.cuh solve.cuh"
 for source in ${@:-*.cu}; do
   name=${source%.cu}
   # What uses Hopper's own instructions runs on compute capability 9.0 alone.
   case $name in
     onchip_c*) target=compute_90a headers="dev.cuh onchip.cuh" ;;
-    *) target=compute_80 headers="common.cuh images.cuh map.cuh mma.cuh product.cuh prox.cuh solve.cuh" ;;
+    warpgroup_*) target=compute_90a headers="$usual" ;;
+    *) target=compute_80 headers="$usual" ;;
   esac
   case $name in
     fourier*) headers+=" copies.cuh fourier.cuh ripples.cuh" ;;
-    convolutions | convolution_gradients) headers+=" copies.cuh" ;;
+    convolutions) headers+=" copies.cuh convolutions.cuh" ;;
+    warpgroup_convolutions) headers+=" copies.cuh convolutions.cuh dev.cuh" ;;
+    convolution_gradients) headers+=" copies.cuh" ;;
   esac
   nice "$CUDA_HOME/bin/nvcc" -std=c++17 -O3 -arch=$target -ptx -o "$name.tmp" "$name.cu"
   # A warpgroup's products that wait for each other cost a third of a solve (C7511 and its neighbours), and nothing else shows it.
