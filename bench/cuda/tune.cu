@@ -1,7 +1,8 @@
 // Kernels of the engine by themselves, at the shape of cifar-conv (128 x 48 x 32 x 32), all samples active: to try a change of a kernel
 // without building the program, on a machine that has a GPU and nvcc but no Rust.
 //   nvcc -std=c++17 -O3 -lineinfo -gencode arch=compute_80,code=sm_90 -I crates/engine/src/cuda/kernels -DCONVOLUTIONS_FILE='"convolutions.cu"' bench/cuda/tune.cu -o tune
-// One of CONVOLUTIONS_FILE, ANDERSON_FILE and FOURIER_FILE (with RIPPLES_FILE, the images of 32 x 32) names the kernels. Prints us, median of 21.
+// One of CONVOLUTIONS_FILE, WARPGROUPS_FILE (for compute_90a and sm_90a), ANDERSON_FILE and FOURIER_FILE (with RIPPLES_FILE, the images of 32 x 32)
+// names the kernels. Prints us, median of 21.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -71,8 +72,12 @@ static void allow(K kernel, int bytes) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "shared memory");
 }
 
+#if defined CONVOLUTIONS_FILE || defined WARPGROUPS_FILE
 #ifdef CONVOLUTIONS_FILE
 #include CONVOLUTIONS_FILE
+#else
+#include WARPGROUPS_FILE
+#endif
 // Pixels of a block: those of 16 rows, or of whole columns.
 #ifndef TILE_PIXELS
 #define TILE_PIXELS 256
@@ -84,7 +89,11 @@ int main() {
     float *z = noise(TUNED_BATCH * TUNED_LEN, 1.0f), *y = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 2), *out = room<float>(TUNED_BATCH * TUNED_LEN), *slopes = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 3);
     float *w = noise(TUNED_CHANNELS * TUNED_CHANNELS * 9, 0.05f, 4), *packed = room<float>((TUNED_CHANNELS * 9 + 1) * TUNED_CHANNELS), *inverses = noise(TUNED_BATCH * TUNED_SIDE * TUNED_CHANNELS, 1.0f, 5);
     u32* active = of(std::vector<u32>(TUNED_BATCH, 1));
+#ifdef CONVOLUTIONS_FILE
     pack_convolution<<<TUNED_CHANNELS * 32 / THREADS, THREADS>>>(plain, w, w, 0, packed);
+#else
+    pack_for_warpgroups<<<TUNED_CHANNELS * 32 / THREADS, THREADS>>>(TUNED_CHANNELS, w, 0, packed);
+#endif
     Map map = {};
     map.formula = SINGLE, map.activation = TANH, map.planes = 1, map.units = TUNED_CHANNELS, map.len = TUNED_LEN;
     Keep keep = {};
@@ -97,15 +106,30 @@ int main() {
     pulled.slopes = nullptr, pulled.norm = {z, y, inverses}, pulled.norm_slopes = slopes, pulled.pulled = out, pulled.pulled_planes = 1;
     Linearise linearise = {};
     linearise.map = map, linearise.y = y, linearise.slopes = slopes, linearise.out = out;
+#ifdef CONVOLUTIONS_FILE
     const int bytes = TILE_PIXELS * TUNED_CHANNELS * sizeof(float);
-    allow(convolve_6, bytes), allow(apply_convolution_6, bytes), allow(pull_convolution_6, bytes), allow(linearise_convolution_6, bytes);
     dim3 grid(TUNED_BATCH * tiles);
-    measure("convolve", [&] { convolve_6<<<grid, THREADS, bytes>>>(plain, z, packed, keep, active); });
-    measure("apply", [&] { apply_convolution_6<<<grid, THREADS, bytes>>>(plain, z, packed, apply, active); });
-    measure("apply, normalised", [&] { apply_convolution_6<<<grid, THREADS, bytes>>>(columns, z, packed, normalised, active); });
-    measure("pull", [&] { pull_convolution_6<<<grid, THREADS, bytes>>>(plain, z, packed, pull, active); });
-    measure("pull, normalised", [&] { pull_convolution_6<<<grid, THREADS, bytes>>>(columns, z, packed, pulled, active); });
-    measure("linearise", [&] { linearise_convolution_6<<<grid, THREADS, bytes>>>(plain, z, packed, linearise, active); });
+#define LAUNCH(old, by_warpgroups, shape, finish) [&] { old##_6<<<grid, THREADS, bytes>>>(shape, z, packed, finish, active); }
+    allow(convolve_6, bytes), allow(apply_convolution_6, bytes), allow(pull_convolution_6, bytes), allow(linearise_convolution_6, bytes);
+#else
+    const int bytes = Warpgroups<TUNED_CHANNELS>::BYTES;
+#define LAUNCH(old, by_warpgroups, shape, finish) [&] { by_warpgroups##_48<<<132, TEAMS * TEAM, bytes>>>(shape, TUNED_BATCH, z, packed, finish, active); }
+    allow(warpgroup_convolve_48, bytes), allow(warpgroup_apply_48, bytes), allow(warpgroup_pull_48, bytes), allow(warpgroup_linearise_48, bytes);
+#endif
+    // How large the last result is: two ways to compute it should agree.
+    auto size = [&] {
+        std::vector<float> a(TUNED_BATCH * TUNED_LEN);
+        check(cudaMemcpy(a.data(), out, 4 * a.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+        double sum = 0.0;
+        for (size_t i = 0; i < a.size(); i++) sum += a[i] * (double)a[i] * (1.0 + i % 7);
+        printf("%34s %.9g\n", "size", sqrt(sum));
+    };
+    measure("convolve", LAUNCH(convolve, warpgroup_convolve, plain, keep)), size();
+    measure("apply", LAUNCH(apply_convolution, warpgroup_apply, plain, apply)), size();
+    measure("apply, normalised", LAUNCH(apply_convolution, warpgroup_apply, columns, normalised)), size();
+    measure("pull", LAUNCH(pull_convolution, warpgroup_pull, plain, pull)), size();
+    measure("pull, normalised", LAUNCH(pull_convolution, warpgroup_pull, columns, pulled)), size();
+    measure("linearise", LAUNCH(linearise_convolution, warpgroup_linearise, plain, linearise)), size();
 }
 #endif
 

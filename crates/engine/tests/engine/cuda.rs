@@ -1210,6 +1210,9 @@ fn real_sizes() {
         // By warpgroups, on a GPU that has them.
         (conv(48, 16, 16, Padding::Circular, 3), 2),
         (conv(48, 32, 32, Padding::Zero, 3), 1),
+        // Long states whose eights are no multiple of a block's threads, and one that does not come in eights.
+        (conv(24, 30, 31, Padding::Zero, 3), 2),
+        (conv(21, 29, 29, Padding::Zero, 3), 1),
     ] {
         let map = plain(operator);
         let problem = contracting(map, batch, 3);

@@ -99,7 +99,7 @@ struct Given {
 };
 // What a thread reads for four numbers of its block's columns.
 struct ColumnEntries {
-    float value[4], gradient[4], slope[4];
+    float value[4], gradient[4], slope[4], inverse[4];
 };
 
 // What a kernel does with its sums that neither goes on through whole columns nor measures distances.
@@ -317,21 +317,26 @@ struct Pull {
     }
     __device__ void read_entries(const Convolution& shape, const Place& place, ColumnEntries& entries) const {
         u64 state = place.sample * shape.area() * shape.outputs + place.at(shape);
+        u64 column = (place.sample * (u64)shape.width + place.column) * shape.outputs + place.channel;
         read_four(entries.gradient, norm.gradients + state, place);
         read_four(entries.slope, norm_slopes + pulled_at(shape, place), place);
+        read_four(entries.inverse, norm.inverses + column, place);
     }
     __device__ void put_entries(const Convolution& shape, const Place& place, const ColumnEntries& entries, const float* inners) const {
-        float inverses[4], q[4], d[4];
-        u64 row = (u64)shape.width * shape.outputs;
-        read_four(inverses, norm.inverses + place.sample * row + (u64)place.column * shape.outputs + place.channel, place);
+        float g[4], q[4], d[4];
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) d[i] = entries.slope[i];
+        for (u32 i = 0; i < 4; i++) {
+            g[i] = Norm::pulled(entries.value[i], inners[i], entries.gradient[i], entries.inverse[i]);
+            q[i] = entries.slope[i] * g[i];
+        }
+        u64 to = pulled_at(shape, place);
+        write_four(q, pulled + to, place);
 #pragma unroll 1
-        for (u32 plane = 0; plane < pulled_planes; plane++) {
-            u64 to = pulled_at(shape, place) + plane * shape.area() * shape.outputs;
-            if (plane > 0) read_four(d, norm_slopes + to, place);
+        for (u32 plane = 1; plane < pulled_planes; plane++) {
+            to += shape.area() * shape.outputs;
+            read_four(d, norm_slopes + to, place);
 #pragma unroll
-            for (u32 i = 0; i < 4; i++) q[i] = d[i] * Norm::pulled(entries.value[i], inners[i], entries.gradient[i], inverses[i]);
+            for (u32 i = 0; i < 4; i++) q[i] = d[i] * g[i];
             write_four(q, pulled + to, place);
         }
     }
@@ -382,7 +387,8 @@ struct TileShare {
 
 // Who has a tile: all threads of a block.
 struct Everyone {
-    static constexpr u32 COUNT = THREADS;
+    // How many they are, and fours of numbers that each reads before it uses the first.
+    static constexpr u32 COUNT = THREADS, AHEAD = READS;
     __device__ u32 thread() const { return threadIdx.x; }
     __device__ void meet() const { __syncthreads(); }
 };
@@ -400,12 +406,12 @@ __device__ inline void finish_columns(const Convolution& shape, const TileShare&
     }
     crew.meet();
 #pragma unroll 1
-    for (u32 first = crew.thread(); first < share.pixels * share.fours; first += Crew::COUNT * READS) {
-        Place places[READS];
-        ColumnEntries entries[READS];
-        bool there[READS];
+    for (u32 first = crew.thread(); first < share.pixels * share.fours; first += Crew::COUNT * Crew::AHEAD) {
+        Place places[Crew::AHEAD];
+        ColumnEntries entries[Crew::AHEAD];
+        bool there[Crew::AHEAD];
 #pragma unroll
-        for (u32 k = 0; k < READS; k++) {
+        for (u32 k = 0; k < Crew::AHEAD; k++) {
             u32 item = first + Crew::COUNT * k, pixel = share.by_fours.of(item), four = item - pixel * share.fours;
             there[k] = share.find(shape, pixel, four, places[k]);
             if (!there[k]) continue;
@@ -414,7 +420,7 @@ __device__ inline void finish_columns(const Convolution& shape, const TileShare&
             finish.read_entries(shape, places[k], entries[k]);
         }
 #pragma unroll
-        for (u32 k = 0; k < READS; k++) {
+        for (u32 k = 0; k < Crew::AHEAD; k++) {
             if (!there[k]) continue;
             u32 column = places[k].column - share.left, channel = places[k].channel - share.first_channel;
             finish.put_entries(shape, places[k], entries[k], known + column * WIDTH + channel);

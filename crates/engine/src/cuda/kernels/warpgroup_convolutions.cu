@@ -3,8 +3,8 @@
 //
 // A block has two teams of two warpgroups. A team takes tile after tile of 256 pixels: it brings the tile and its halo as they are, turns them
 // into f16 halves in the same place, scaled by a power of two of the tile's own, multiplies, and goes on with the sums as convolutions.cu does, so
-// that one team waits for memory while the other multiplies. Halves lie as [8 channels][pixel of the halo][8 channels]: a tap is an offset
-// of 16 bytes for each pixel (onchip.cuh). A warpgroup has two of the tile's four squares of 8 x 8 pixels.
+// that one team waits for memory while the other multiplies. Halves lie as [16 channels][high, low][8 channels][pixel of the halo][8 channels]: a tap
+// is an offset of 16 bytes for each pixel (onchip.cuh). A warpgroup has two of the tile's four squares of 8 x 8 pixels.
 //
 // Tensor cores truncate as they add: what the low halves add is one sum, the high ones are three, one for each row of taps, added with rounding.
 // Nothing depends on other samples: the same bits in any batch.
@@ -16,12 +16,13 @@
 // Pixels of a tile, and room for those of its halo: as many that eights of channels begin in different banks.
 #define TILE_PIXELS 256
 #define HALO_ROOM 345
-// Fours of numbers of a halo that a thread has.
-#define SHARE 16
+// Fours of numbers of 16 channels of a halo that a thread has.
+#define SHARE 6
 
 // The threads of a team.
 struct Crew {
-    static constexpr u32 COUNT = TEAM;
+    // Reading more ahead takes registers that there are not, and the other team works meanwhile.
+    static constexpr u32 COUNT = TEAM, AHEAD = 1;
     u32 number;
     // Said anew each time: what depends on it is else kept through all tiles, in registers that there are not.
     __device__ u32 thread() const { return (u32)opaque((int)(threadIdx.x % TEAM)); }
@@ -37,14 +38,14 @@ __device__ inline Convolution known(Convolution shape) {
 }
 template <u32 C>
 struct Warpgroups {
-    static constexpr u32 EIGHTS = C / 8, FOURS = C / 4, TAPS = 9;
-    // Bytes of eight channels of a halo, of its high or low halves, and of those of the weights.
-    static constexpr u32 PLANE = HALO_ROOM * 16, HALVES = EIGHTS * PLANE, WEIGHTS = TAPS * C * C * 2;
-    static constexpr u32 BYTES = 2 * WEIGHTS + TEAMS * 2 * HALVES;
+    static constexpr u32 EIGHTS = C / 8, FOURS = C / 4, STEPS = C / 16, TAPS = 9;
+    // Bytes of eight channels of a halo, of the halves of 16, of all, and of the high or low halves of the weights.
+    static constexpr u32 PLANE = HALO_ROOM * 16, STEP = 4 * PLANE, HALO = STEPS * STEP, WEIGHTS = TAPS * C * C * 2;
+    static constexpr u32 BYTES = 2 * WEIGHTS + TEAMS * HALO;
     // Numbers from a pixel to the next of the staged sums, which lie in other banks.
     static constexpr u32 PITCH = C + 4;
-    static_assert(SHARE * TEAM * 16 <= 2 * HALVES && HALO_ROOM * FOURS <= SHARE * TEAM + FOURS * 4, "a halo has its place");
-    static_assert((TILE_PIXELS + 32) * PITCH * 4 <= 2 * HALVES, "sums, and a number for each column, have their place");
+    static_assert(HALO_ROOM * 4 <= SHARE * TEAM, "a thread has its share");
+    static_assert((TILE_PIXELS + 32) * PITCH * 4 <= HALO, "sums, and a number for each column, have their place");
 
     const Convolution& shape;
     Crew crew;
@@ -60,7 +61,7 @@ struct Warpgroups {
         warp = warp_uniform((int)(threadIdx.x % TEAM / 32));
         lane = threadIdx.x % 32;
         room = (unsigned char*)launch_memory;
-        own = room + 2 * WEIGHTS + crew.number * 2 * HALVES;
+        own = room + 2 * WEIGHTS + crew.number * HALO;
     }
     __device__ u32 pitch() const { return shape.tile_width + 2; }
     __device__ u32 halo() const { return pitch() * (shape.tile_height + 2); }
@@ -69,33 +70,46 @@ struct Warpgroups {
     __device__ void bring_weights(const uint4* weights) const {
         for (u32 i = threadIdx.x; i < 2 * WEIGHTS / 16; i += TEAMS * TEAM) copy_later<16>(room + 16 * i, weights + i);
     }
-    // Begins to bring a tile of a sample's image, and its halo.
+    // Begins to bring a tile of a sample's image, and its halo: [16 channels][pixel][channel].
     __device__ void bring(const float* image, u32 top, u32 left) const {
         Divisor by_pitch(pitch());
         u32 first = crew.thread();
-#pragma unroll 4
+#pragma unroll
         for (u32 i = 0; i < SHARE; i++) {
-            u32 item = i * TEAM + first, pixel = item / FOURS, row = by_pitch.of(pixel);
+            u32 item = i * TEAM + first, pixel = item / 4, row = by_pitch.of(pixel);
             int r = (int)(top + row) - 1, c = (int)(left + pixel - row * pitch()) - 1, height = shape.height, width = shape.width;
-            bool there = pixel < halo();
+            if (pixel >= halo()) break;
+            bool there = true;
             if (shape.circular) {
                 r += r < 0 ? height : r >= height ? -height : 0;
                 c += c < 0 ? width : c >= width ? -width : 0;
             } else {
-                there = there && r >= 0 && r < height && c >= 0 && c < width;
+                there = r >= 0 && r < height && c >= 0 && c < width;
             }
-            copy_later_or_clear(own + 16 * item, image + (there ? (u32)(r * width + c) * C + item % FOURS * 4 : 0), there);
+            const float* from = image + (there ? (u32)(r * width + c) * C + item % 4 * 4 : 0);
+#pragma unroll
+            for (u32 step = 0; step < STEPS; step++) copy_later_or_clear(own + step * STEP + 16 * item, from + 16 * step, there);
+        }
+    }
+    // A thread's share of 16 channels, as it was brought.
+    __device__ void get(u32 step, float4 (&x)[SHARE]) const {
+        u32 first = crew.thread();
+#pragma unroll
+        for (u32 i = 0; i < SHARE; i++) {
+            u32 item = i * TEAM + first;
+            x[i] = item / 4 < halo() ? ((const float4*)(own + step * STEP))[item] : float4{0.0f, 0.0f, 0.0f, 0.0f};
         }
     }
     // Turns what was brought into halves.
     __device__ void halve() {
         __shared__ u32 sizes[TEAMS][TEAM / 32];
         float4 x[SHARE];
-        u32 size = 0, first = crew.thread();
+        u32 size = 0;
+#pragma unroll 1
+        for (u32 step = 0; step < STEPS; step++) {
+            get(step, x);
 #pragma unroll
-        for (u32 i = 0; i < SHARE; i++) {
-            x[i] = ((const float4*)own)[i * TEAM + first];
-            size = max(size, max(max(size_bits(x[i].x), size_bits(x[i].y)), max(size_bits(x[i].z), size_bits(x[i].w))));
+            for (u32 i = 0; i < SHARE; i++) size = max(size, max(max(size_bits(x[i].x), size_bits(x[i].y)), max(size_bits(x[i].z), size_bits(x[i].w))));
         }
         size = warp_max(size);
         if (lane == 0) sizes[crew.number][warp] = size;
@@ -103,15 +117,21 @@ struct Warpgroups {
         for (u32 k = 0; k < TEAM / 32; k++) size = max(size, sizes[crew.number][k]);
         Scale scale = scale_of(size);
         back = scale.back;
-        first = crew.thread();
+#pragma unroll 1
+        for (u32 step = 0; step < STEPS; step++) {
+            get(step, x);
+            // All have theirs.
+            crew.meet();
+            u32 first = crew.thread();
 #pragma unroll
-        for (u32 i = 0; i < SHARE; i++) {
-            u32 item = i * TEAM + first, pixel = item / FOURS, four = item % FOURS;
-            if (pixel >= halo()) continue;
-            Halves a = halves_f16(x[i].x * scale.to, x[i].y * scale.to), b = halves_f16(x[i].z * scale.to, x[i].w * scale.to);
-            unsigned char* to = own + four / 2 * PLANE + pixel * 16 + four % 2 * 8;
-            *(uint2*)to = {a.high, b.high};
-            *(uint2*)(to + HALVES) = {a.low, b.low};
+            for (u32 i = 0; i < SHARE; i++) {
+                u32 item = i * TEAM + first, pixel = item / 4, four = item % 4;
+                if (pixel >= halo()) continue;
+                Halves a = halves_f16(x[i].x * scale.to, x[i].y * scale.to), b = halves_f16(x[i].z * scale.to, x[i].w * scale.to);
+                unsigned char* to = own + step * STEP + four / 2 * PLANE + pixel * 16 + four % 2 * 8;
+                *(uint2*)to = {a.high, b.high};
+                *(uint2*)(to + 2 * PLANE) = {a.low, b.low};
+            }
         }
     }
     // Square m of the tile: its first pixel's row and column.
@@ -122,8 +142,8 @@ struct Warpgroups {
 #pragma unroll
         for (u32 right = 0; right < 3; right++)
 #pragma unroll
-            for (u32 k = 0; k < C / 16; k++) {
-                wgmma_f16(sums, pixels + (right + k * 2 * (PLANE / 16)), weights + (right * EIGHTS + 2 * k) * C, keep);
+            for (u32 k = 0; k < STEPS; k++) {
+                wgmma_f16(sums, pixels + (right + k * (STEP / 16)), weights + (right * EIGHTS + 2 * k) * C, keep);
                 keep = 1;
             }
     }
@@ -140,7 +160,7 @@ struct Warpgroups {
             wgmma_fence();
 #pragma unroll 1
             for (u32 down = 0; down < 3; down++) {
-                multiply_row(total[square], pixels + HALVES / 16 + down * pitch(), weights + down * ROW, down);
+                multiply_row(total[square], pixels + 2 * PLANE / 16 + down * pitch(), weights + down * ROW, down);
                 multiply_row(total[square], pixels + down * pitch(), weights + WEIGHTS / 16 + down * ROW, 1);
             }
             wgmma_commit();
@@ -177,30 +197,22 @@ struct Warpgroups {
     }
     // What is done with the staged sums. Distances are not measured.
     template <class Finish>
-    __device__ void finish_tile(const TileShare& share, const Finish& finish, const float* scales) const {
+    __device__ void finish_tile(const Convolution& shape, const TileShare& share, const Finish& finish, const float* scales) const {
         float* staged = (float*)own;
         bool columns = finish.has_columns();
         Gap gap = {0.0, 0.0};
 #pragma unroll 1
-        for (u32 first = crew.thread(); first < TILE_PIXELS * FOURS; first += TEAM * READS) {
-            Place places[READS];
-            Given given[READS];
-#pragma unroll
-            for (u32 k = 0; k < READS; k++) {
-                u32 item = first + TEAM * k;
-                share.find(shape, item / FOURS, item % FOURS, places[k]);
-                // Known, so that nothing asks for it.
-                places[k].whole = true, places[k].count = 4;
-                finish.read(shape, places[k], given[k]);
-            }
-#pragma unroll
-            for (u32 k = 0; k < READS; k++) {
-                u32 item = first + TEAM * k;
-                float* at = staged + item / FOURS * PITCH + item % FOURS * 4;
-                float4 sums = *(const float4*)at, scale = __ldg((const float4*)scales + item % FOURS);
-                float values[2][4] = {{sums.x * (scale.x * back), sums.y * (scale.y * back), sums.z * (scale.z * back), sums.w * (scale.w * back)}, {}};
-                finish.four(shape, places[k], values, given[k], gap, columns ? at : 0);
-            }
+        for (u32 item = crew.thread(); item < TILE_PIXELS * FOURS; item += TEAM) {
+            Place place;
+            Given given;
+            share.find(shape, item / FOURS, item % FOURS, place);
+            // Known, so that nothing asks for it.
+            place.whole = true, place.count = 4;
+            finish.read(shape, place, given);
+            float* at = staged + item / FOURS * PITCH + item % FOURS * 4;
+            float4 sums = *(const float4*)at, scale = __ldg((const float4*)scales + item % FOURS);
+            float values[2][4] = {{sums.x * (scale.x * back), sums.y * (scale.y * back), sums.z * (scale.z * back), sums.w * (scale.w * back)}, {}};
+            finish.four(shape, place, values, given, gap, columns ? at : 0);
         }
         if (columns) {
             crew.meet();
@@ -248,8 +260,10 @@ __device__ void convolve_by_warpgroups(const Convolution& any, u32 batch, const 
         groups.crew.meet();
         groups.stage(total);
         groups.crew.meet();
-        // As above, and not kept meanwhile.
-        groups.finish_tile(share_of((u32)opaque((int)tile)), finish, scales);
+        // As above, and nothing of it kept meanwhile.
+        Convolution anew = shape;
+        anew.height = (u32)opaque((int)shape.height), anew.width = (u32)opaque((int)shape.width), anew.tile_width = (u32)opaque((int)shape.tile_width);
+        groups.finish_tile(anew, share_of((u32)opaque((int)tile)), finish, scales);
         // Nobody reads the sums any more.
         groups.crew.meet();
     }
