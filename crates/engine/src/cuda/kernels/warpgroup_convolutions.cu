@@ -36,6 +36,7 @@ __device__ inline Convolution known(Convolution shape) {
     shape.planes_in = shape.planes_out = 1;
     return shape;
 }
+
 template <u32 C>
 struct Warpgroups {
     static constexpr u32 EIGHTS = C / 8, FOURS = C / 4, STEPS = C / 16, TAPS = 9;
@@ -211,7 +212,8 @@ struct Warpgroups {
             finish.read(shape, place, given);
             float* at = staged + item / FOURS * PITCH + item % FOURS * 4;
             float4 sums = *(const float4*)at, scale = __ldg((const float4*)scales + item % FOURS);
-            float values[2][4] = {{sums.x * (scale.x * back), sums.y * (scale.y * back), sums.z * (scale.z * back), sums.w * (scale.w * back)}, {}};
+            // One after the other: both together may be too small a number.
+            float values[2][4] = {{sums.x * back * scale.x, sums.y * back * scale.y, sums.z * back * scale.z, sums.w * back * scale.w}, {}};
             finish.four(shape, place, values, given, gap, columns ? at : 0);
         }
         if (columns) {
