@@ -214,8 +214,8 @@ impl Convolution {
     }
 
     /// Whether kernels with warpgroups' products do it: by its shape and the GPU alone.
-    fn is_for_warpgroups(&self, gpu: &Gpu) -> bool {
-        let Sharing { tile: (height, width), tiles, .. } = self.sharing();
+    fn is_for_warpgroups(&self, gpu: &Gpu, sharing: Sharing) -> bool {
+        let Sharing { tile: (height, width), tiles, .. } = sharing;
         let whole = height * tiles.0 == self.height && width * tiles.1 == self.width;
         gpu.is_hopper()
             && [self.inputs, self.outputs] == [WARPGROUP_CHANNELS; 2]
@@ -234,8 +234,9 @@ impl Convolution {
 
     /// Parts in which the distance of each sample from its image is measured, where the kernels do that.
     pub fn parts(&self, gpu: &Gpu) -> Option<usize> {
-        let Sharing { tiles, groups, .. } = self.sharing();
-        (!self.is_for_warpgroups(gpu)).then_some(tiles.0 * tiles.1 * groups)
+        let sharing = self.sharing();
+        let Sharing { tiles, groups, .. } = sharing;
+        (!self.is_for_warpgroups(gpu, sharing)).then_some(tiles.0 * tiles.1 * groups)
     }
 
     /// Packs weights, `[out][in][tap]` of each plane. `transposed`: what they are the weights of goes the other way, from this
@@ -247,12 +248,13 @@ impl Convolution {
         transposed: bool,
         packed: &Memory<f32>,
     ) -> Result<()> {
-        if self.is_for_warpgroups(gpu) {
+        let sharing = self.sharing();
+        if self.is_for_warpgroups(gpu, sharing) {
             let (grid, channels) =
                 (Grid((self.outputs as u32).div_ceil(THREADS / 32), 1, 1), self.outputs as u32);
             return launch!(gpu, "pack_for_warpgroups", grid, channels, weights[0], transposed, packed);
         }
-        let shape = self.shape(self.sharing());
+        let shape = self.shape(sharing);
         let (first, second) = (weights[0], weights[weights.len() - 1]);
         let grid = Grid((shape.column_tiles * 8).div_ceil(THREADS / 32), 1, 1);
         launch!(gpu, "pack_convolution", grid, &shape, first, second, transposed, packed)
@@ -270,7 +272,7 @@ impl Convolution {
     ) -> Result<()> {
         let sharing = self.sharing();
         let shape = self.shape(sharing);
-        if self.is_for_warpgroups(gpu) {
+        if self.is_for_warpgroups(gpu, sharing) {
             let batch = self.batch as u32;
             let grid =
                 Grid::blocks((batch * shape.tiles).div_ceil(WARPGROUP_TILES).min(WARPGROUP_BLOCKS) as usize);

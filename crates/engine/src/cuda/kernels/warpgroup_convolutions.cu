@@ -271,27 +271,16 @@ __device__ void convolve_by_warpgroups(const Convolution& any, u32 batch, const 
     }
 }
 
-#define WARPGROUPS(C)                                                                                                                        \
+#define WARPGROUPS(C, name, Finish)                                                                                                          \
     extern "C" __global__ void __launch_bounds__(TEAMS * TEAM, 1)                                                                            \
-    warpgroup_convolve_##C(Convolution shape, u32 batch, const float* images, const float* packed, Keep keep, const u32* active) {           \
-        convolve_by_warpgroups<C>(shape, batch, images, packed, keep, active);                                                               \
-    }                                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(TEAMS * TEAM, 1)                                                                            \
-    warpgroup_apply_##C(Convolution shape, u32 batch, const float* images, const float* packed, const __grid_constant__ Apply apply,         \
-                        const u32* active) {                                                                                                 \
-        convolve_by_warpgroups<C>(shape, batch, images, packed, apply, active);                                                              \
-    }                                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(TEAMS * TEAM, 1)                                                                            \
-    warpgroup_linearise_##C(Convolution shape, u32 batch, const float* images, const float* packed,                                          \
-                            const __grid_constant__ Linearise linearise, const u32* active) {                                                \
-        convolve_by_warpgroups<C>(shape, batch, images, packed, linearise, active);                                                          \
-    }                                                                                                                                        \
-    extern "C" __global__ void __launch_bounds__(TEAMS * TEAM, 1)                                                                            \
-    warpgroup_pull_##C(Convolution shape, u32 batch, const float* images, const float* packed, const __grid_constant__ Pull pull,            \
-                       const u32* active) {                                                                                                  \
-        convolve_by_warpgroups<C>(shape, batch, images, packed, pull, active);                                                               \
+    warpgroup_##name##_##C(Convolution shape, u32 batch, const float* images, const float* packed, const __grid_constant__ Finish finish,    \
+                           const u32* active) {                                                                                              \
+        convolve_by_warpgroups<C>(shape, batch, images, packed, finish, active);                                                             \
     }
-WARPGROUPS(48)
+WARPGROUPS(48, convolve, Keep)
+WARPGROUPS(48, apply, Apply)
+WARPGROUPS(48, linearise, Linearise)
+WARPGROUPS(48, pull, Pull)
 
 // Packs the weights [out][in][tap], a warp for each column. Transposed: the columns are the inputs, the taps mirrored.
 extern "C" __global__ void __launch_bounds__(THREADS) pack_for_warpgroups(u32 channels, const float* weights, u32 transposed, float* packed) {
