@@ -1,7 +1,7 @@
-// Kernels of the engine by themselves, at the shape of cifar-conv (128 x 48 x 32 x 32), all samples active: to try a change of a kernel
+// Kernels of the engine by themselves, at the shape of cifar-conv (128 x 48 x 32 x 32), all samples active or (TUNE_LEFT=16) so many: to try a change of a kernel
 // without building the program, on a machine that has a GPU and nvcc but no Rust.
 //   nvcc -std=c++17 -O3 -lineinfo -gencode arch=compute_80,code=sm_90 -I crates/engine/src/cuda/kernels -DCONVOLUTIONS_FILE='"convolutions.cu"' bench/cuda/tune.cu -o tune
-// One of CONVOLUTIONS_FILE, WARPGROUPS_FILE (for compute_90a and sm_90a), ANDERSON_FILE and FOURIER_FILE (with RIPPLES_FILE, the images of 32 x 32)
+// One of CONVOLUTIONS_FILE, WARPGROUPS_FILE (for compute_90a and sm_90a), ANDERSON_FILE (anderson_clusters.cu: for compute_90) and FOURIER_FILE (with RIPPLES_FILE, the images of 32 x 32)
 // names the kernels. Prints us, median of 21.
 #include <algorithm>
 #include <cmath>
@@ -67,6 +67,13 @@ template <class F>
 static void measure(const char* name, F launch) {
     measure(name, launch, [] {});
 }
+// Samples that are worked on: TUNE_LEFT of them, spread over the batch as it happens.
+static std::vector<unsigned> left_active() {
+    size_t left = getenv("TUNE_LEFT") ? atoi(getenv("TUNE_LEFT")) : TUNED_BATCH;
+    std::vector<unsigned> flags(TUNED_BATCH, 0);
+    for (size_t i = 0; i < left; i++) flags[i * 37 % TUNED_BATCH] = 1;
+    return flags;
+}
 template <class K>
 static void allow(K kernel, int bytes) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "shared memory");
@@ -88,7 +95,7 @@ int main() {
     columns.tile_height = 32, columns.tile_width = TILE_PIXELS / 32, columns.across = 1024 / TILE_PIXELS;
     float *z = noise(TUNED_BATCH * TUNED_LEN, 1.0f), *y = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 2), *out = room<float>(TUNED_BATCH * TUNED_LEN), *slopes = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 3);
     float *w = noise(TUNED_CHANNELS * TUNED_CHANNELS * 9, 0.05f, 4), *packed = room<float>((TUNED_CHANNELS * 9 + 1) * TUNED_CHANNELS), *inverses = noise(TUNED_BATCH * TUNED_SIDE * TUNED_CHANNELS, 1.0f, 5);
-    u32* active = of(std::vector<u32>(TUNED_BATCH, 1));
+    u32* active = of(left_active());
 #ifdef CONVOLUTIONS_FILE
     pack_convolution<<<TUNED_CHANNELS * 32 / THREADS, THREADS>>>(plain, w, w, 0, packed);
 #else
@@ -145,13 +152,21 @@ int main() {
     Anderson anderson = {room<float>(TUNED_BATCH * TUNED_LEN * window), room<float>(TUNED_BATCH * TUNED_LEN * window), room<double>(TUNED_BATCH * window * window), room<History>(TUNED_BATCH),
                          1e-4, 1.0, TUNED_LEN, window, (u32)(TUNED_LEN / 8)};
     Progress start = {INFINITY, 0, 0};
-    Samples samples = {of(std::vector<Progress>(TUNED_BATCH, start)), room<Report>(TUNED_BATCH), of(std::vector<u32>(TUNED_BATCH, 1)), of(std::vector<u32>(1, TUNED_BATCH)), room<Distance>(TUNED_BATCH)};
+    Samples samples = {of(std::vector<Progress>(TUNED_BATCH, start)), room<Report>(TUNED_BATCH), of(left_active()), of(std::vector<u32>(1, TUNED_BATCH)), room<Distance>(TUNED_BATCH)};
     Stopping stopping = {0.0, RELATIVE, 1000, 0, 0};
-    begin_anderson<<<1, THREADS>>>(anderson, TUNED_BATCH);
+    Distance no_history = {0.0, 0.0, -INFINITY, INFINITY};
+    cudaMemcpy(anderson.histories, std::vector<History>(TUNED_BATCH, {0, 0, 0, 0, INFINITY, no_history, {}}).data(), TUNED_BATCH * sizeof(History), cudaMemcpyHostToDevice);
+#ifdef CREW_THREADS
+    allow(anderson_step_clusters, KEPT * CREW_THREADS * 32);
+#endif
     u32 iteration = 0;
     measure("step of Anderson's", [&] {
         float *image = images[iteration % 2], *before = images[1 - iteration % 2];
+#ifdef CREW_THREADS
+        anderson_step_clusters<<<TUNED_BATCH * CREW_BLOCKS, CREW_THREADS, KEPT * CREW_THREADS * 32>>>(stopping, ++iteration, samples, anderson, z, before, image);
+#else
         anderson_step_f16_wide<<<TUNED_BATCH, 512>>>(stopping, ++iteration, samples, anderson, z, before, image);
+#endif
     }, [&] { image_of_all<<<1024, 256>>>(factors, z, images[iteration % 2]); });
     std::vector<History> histories(TUNED_BATCH);
     cudaMemcpy(histories.data(), anderson.histories, TUNED_BATCH * sizeof(History), cudaMemcpyDeviceToHost);

@@ -72,6 +72,7 @@ modules! {
     "ode",
     "onchip_dense";
     Hopper:
+    "anderson_clusters",
     "warpgroup_convolutions",
     "onchip_c16",
     "onchip_c32",
@@ -303,6 +304,7 @@ mod tests {
     /// What only some files include.
     const COPIES: &str = include_str!("kernels/copies.cuh");
     const CONVOLUTIONS: &str = include_str!("kernels/convolutions.cuh");
+    const ANDERSON: &str = include_str!("kernels/anderson.cuh");
     const DEV: &str = include_str!("kernels/dev.cuh");
     const FOURIER_HEADERS: &str = concat!(
         include_str!("kernels/copies.cuh"),
@@ -328,6 +330,8 @@ mod tests {
                 "convolutions" => format!("{COPIES}{CONVOLUTIONS}"),
                 "warpgroup_convolutions" => format!("{COPIES}{CONVOLUTIONS}{DEV}"),
                 "convolution_gradients" => COPIES.to_owned(),
+                "anderson" => ANDERSON.to_owned(),
+                "anderson_clusters" => format!("{ANDERSON}{COPIES}{DEV}"),
                 _ => String::new(),
             };
             let expected = format!("// source {:016x}", hash(&format!("{headers}{own}{source}")));

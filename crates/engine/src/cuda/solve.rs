@@ -17,8 +17,13 @@ pub(super) const MOST: usize = 8;
 /// on: they change the weights more than rounding does.
 const NARROW_LEN: usize = 8192;
 const NARROW_RIDGE: f64 = 1e-6;
-/// Longer states have a multiprocessor for themselves.
+/// Longer states have a multiprocessor for themselves, or (Hopper, windows up to this one) a cluster of blocks, so many with so many threads,
+/// each of which has room for so many eights of numbers: `kernels/anderson_clusters.cu`.
 const WIDE_LEN: usize = 16384;
+const CLUSTER_WINDOW: usize = 5;
+const CLUSTER: usize = 2;
+const CLUSTER_THREADS: u32 = 512;
+const CLUSTER_KEPT: u32 = 6;
 
 /// How the next argument is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -181,11 +186,34 @@ impl MethodMemory {
     }
 }
 
+/// The kernel that goes with how Anderson's memory is kept, its blocks, and how many a sample has.
+struct AndersonKernel {
+    name: &'static str,
+    block: Block,
+    blocks: usize,
+}
+
+impl AndersonKernel {
+    /// By the length of a state, the method and the GPU alone, so that the bits of a sample do not depend on the batch.
+    fn of(gpu: &Gpu, len: usize, window: usize, narrow: bool) -> Self {
+        let alone = |name, threads| Self { name, block: Block { threads, shared: 0 }, blocks: 1 };
+        match narrow {
+            false => alone("anderson_step", 256),
+            true if len <= WIDE_LEN => alone("anderson_step_f16", 256),
+            true if gpu.is_hopper() && window <= CLUSTER_WINDOW => {
+                let shared = CLUSTER_KEPT * CLUSTER_THREADS * 8 * size_of::<f32>() as u32;
+                let block = Block { threads: CLUSTER_THREADS, shared };
+                Self { name: "anderson_step_clusters", block, blocks: CLUSTER }
+            }
+            true => alone("anderson_step_f16_wide", 512),
+        }
+    }
+}
+
 /// A method with its memory, for the kernels.
 enum Choice {
     Picard,
-    /// By the kernel that goes with how its memory is kept, and blocks of so many threads.
-    Anderson(Anderson, &'static str, u32),
+    Anderson(Anderson, AndersonKernel),
     Broyden(Broyden),
 }
 
@@ -253,9 +281,9 @@ impl Problem<'_> {
         let blocks = Grid::blocks(batch);
         let choice = memory.begin(gpu, batch, len, self.method)?;
         let [first, second] = iterates;
-        if let Choice::Anderson(memory, kernel, threads) = &choice {
+        if let Choice::Anderson(memory, kernel) = &choice {
             // The start is the first argument. Images alternate, so that the one before is at hand: even ones are at their end.
-            let block = Block { threads: *threads, shared: 0 };
+            let grid = Grid::blocks(batch * kernel.blocks);
             let argument = first;
             let (mut image, mut before) = (&mut *second, &mut *ends);
             for iteration in 1..=rule.max_iterations {
@@ -269,7 +297,7 @@ impl Problem<'_> {
                     (&mut *before).into(),
                     (&mut *image).into(),
                 ];
-                gpu.launch_blocks(kernel, blocks, block, &arguments)?;
+                gpu.launch_blocks(kernel.name, grid, kernel.block, &arguments)?;
                 if self.all_concluded(&rule, iteration, &table, remaining)? {
                     break;
                 }
@@ -396,12 +424,7 @@ impl MethodMemory {
                     eights: eights as u32,
                 };
                 launch!(gpu, "begin_anderson", Grid::threads(batch), &memory, batch as u32)?;
-                let (kernel, threads) = match narrow {
-                    false => ("anderson_step", 256),
-                    true if len <= WIDE_LEN => ("anderson_step_f16", 256),
-                    true => ("anderson_step_f16_wide", 512),
-                };
-                Ok(Choice::Anderson(memory, kernel, threads))
+                Ok(Choice::Anderson(memory, AndersonKernel::of(gpu, len, window, narrow)))
             }
             Method::Broyden { memory } => {
                 pairs.iter_mut().try_for_each(|pair| pair.reserve(batch * memory * len))?;

@@ -1296,6 +1296,8 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
     let normalised = normalised_of(operator);
     // By warpgroups, on a GPU that has them.
     let square = Operator::Conv { channels: 48, height: 16, width: 16, padding: Padding::Zero, kernel: 3 };
+    // Of which a sample has several blocks, on a GPU that has clusters.
+    let longest = Operator::Conv { channels: 24, height: 30, width: 31, padding: Padding::Zero, kernel: 3 };
     let anderson = Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 };
     let narrow = Solver::Anderson { window: 5, ridge: 1e-4, mixing: 1.0 };
     for (map, solver, measure) in [
@@ -1309,6 +1311,10 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
         (plain(square), narrow, Measure::Relative),
         (plain(square), Solver::Picard, Measure::Sup),
         (normalised_of(square), narrow, Measure::Relative),
+        (plain(longest), narrow, Measure::Relative),
+        (plain(longest), narrow, Measure::Thompson),
+        (plain(longest), narrow, Measure::Sup),
+        (normalised_of(longest), narrow, Measure::Relative),
     ] {
         let problem = contracting(map, 3, 17);
         let rule = Stopping { measure, ..stopping(1e-5, 100) };
@@ -1324,6 +1330,27 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
         failures.holds(|| format!("{reports:?}, in f64 {expected:?}"), alike(&reports, &expected));
     }
     failures.show();
+}
+
+/// More samples than the kernels keep a list of while some of them have ended.
+#[test]
+fn bits_in_large_batches_are_those_of_a_sample_alone() {
+    let Some(gpu) = gpu("large batches") else { return };
+    let operator = Operator::Conv { channels: 48, height: 16, width: 16, padding: Padding::Zero, kernel: 3 };
+    let map = plain(operator);
+    let problem = contracting(map, 1030, 17);
+    let (rule, solver) = (stopping(1e-5, 100), Solver::Anderson { window: 3, ridge: 1e-4, mixing: 1.0 });
+    let (z, reports) = solved(gpu, &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
+    let (len, injection) = (operator.state_len(), map.injection_len());
+    for k in [0, 511, 1029] {
+        let y = problem.y[k * injection..(k + 1) * injection].to_vec();
+        let one = Problem { map, batch: 1, weights: problem.weights.clone(), y };
+        let (alone, report) = solved(gpu, &one, &solver, &rule, Start::Constant(1.0)).unwrap();
+        assert_eq!(report[0], reports[k], "sample {k}");
+        assert!(alone[..] == z[k * len..(k + 1) * len], "sample {k}");
+    }
+    let ends: std::collections::HashSet<_> = reports.iter().map(|report| report.iterations).collect();
+    assert!(ends.len() > 1, "all samples ended at once, after {ends:?}");
 }
 
 /// Images that several tiles of whole columns share, divided by their columns' largest entries: states and gradients.
@@ -1359,9 +1386,10 @@ fn columns_of_wide_images() {
 fn combinations_that_do_not_help_are_taken_back() {
     let Some(gpu) = gpu("combinations that are taken back") else { return };
     let mut failures = Failures::default();
-    let operator = Operator::Conv { channels: 24, height: 20, width: 18, padding: Padding::Zero, kernel: 3 };
     let solver = Solver::Anderson { window: 5, ridge: 1e-4, mixing: 1.0 };
-    for gain in [4.0, 12.0] {
+    // A sample has a block, or several on a GPU that has clusters.
+    for (gain, height, width) in [(4.0, 20, 18), (12.0, 20, 18), (12.0, 30, 31)] {
+        let operator = Operator::Conv { channels: 24, height, width, padding: Padding::Zero, kernel: 3 };
         let mut problem = contracting(plain(operator), 3, 17);
         problem.weights[0].iter_mut().for_each(|w| *w *= gain);
         let mut taken_back = 0;

@@ -12,6 +12,7 @@ for source in ${@:-*.cu}; do
   case $name in
     onchip_c*) target=compute_90a headers="dev.cuh onchip.cuh" ;;
     warpgroup_*) target=compute_90a headers="$usual" ;;
+    anderson_clusters) target=compute_90 headers="$usual" ;;
     *) target=compute_80 headers="$usual" ;;
   esac
   case $name in
@@ -19,6 +20,8 @@ for source in ${@:-*.cu}; do
     convolutions) headers+=" copies.cuh convolutions.cuh" ;;
     warpgroup_convolutions) headers+=" copies.cuh convolutions.cuh dev.cuh" ;;
     convolution_gradients) headers+=" copies.cuh" ;;
+    anderson) headers+=" anderson.cuh" ;;
+    anderson_clusters) headers+=" anderson.cuh copies.cuh dev.cuh" ;;
   esac
   nice "$CUDA_HOME/bin/nvcc" -std=c++17 -O3 -arch=$target -ptx -o "$name.tmp" "$name.cu"
   # A warpgroup's products that wait for each other cost a third of a solve (C7511 and its neighbours), and nothing else shows it.

@@ -52,6 +52,12 @@ DEV void store_remote(uint32_t addr, uint32_t rank, uint32_t value) {
                ::"r"(addr), "r"(rank), "r"(value) : "memory");
 #endif
 }
+DEV void store_remote(uint32_t addr, uint32_t rank, double value) {
+#if HAS_CLUSTER
+  asm volatile("{\n\t.reg .b32 ra;\n\tmapa.shared::cluster.u32 ra, %0, %1;\n\tst.shared::cluster.f64 [ra], %2;\n\t}"
+               ::"r"(addr), "r"(rank), "d"(value) : "memory");
+#endif
+}
 // ---- barriers in shared memory that count bytes: stores into another block that say when they have arrived, without a fence --------
 DEV void flow_init(uint32_t bar) {
 #if HAS_CLUSTER

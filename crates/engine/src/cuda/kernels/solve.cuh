@@ -108,14 +108,23 @@ __device__ inline Distance joined_lanes(Distance d) {
     return d;
 }
 
-// Ends a sample if it is to end; for the whole batch, only notes the distance. One thread. The last image stays where it is: nothing
-// is written for samples that have ended.
-__device__ inline void conclude(const Stopping& stopping, u32 iteration, const Samples& samples, u32 sample, Distance d) {
-    if (samples.progress[sample].bad) d.size = NAN;
+// Ends a sample if it is to end: whether it did; for the whole batch, only notes the distance. One thread. The last image stays where it is:
+// nothing is written for samples that have ended. `progress` is the sample's own or a copy of it; without `writes` nothing else is written.
+__device__ inline bool conclude(const Stopping& stopping, u32 iteration, const Samples& samples, u32 sample, Distance d, Progress& progress, bool writes = true) {
+    if (progress.bad) d.size = NAN;
     if (stopping.together) {
-        samples.distances[sample] = d;
-    } else if (ended(stopping, iteration, d, samples.progress[sample], samples.reports[sample])) {
+        if (writes) samples.distances[sample] = d;
+        return false;
+    }
+    Report report;
+    if (!ended(stopping, iteration, d, progress, report)) return false;
+    if (writes) {
+        samples.reports[sample] = report;
         samples.active[sample] = 0;
         atomicSub(samples.remaining, 1u);
     }
+    return true;
+}
+__device__ inline bool conclude(const Stopping& stopping, u32 iteration, const Samples& samples, u32 sample, Distance d) {
+    return conclude(stopping, iteration, samples, sample, d, samples.progress[sample]);
 }

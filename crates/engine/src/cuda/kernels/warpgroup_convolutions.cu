@@ -16,6 +16,8 @@
 // Pixels of a tile, and room for those of its halo: as many that eights of channels begin in different banks.
 #define TILE_PIXELS 256
 #define HALO_ROOM 345
+// Samples of a batch of which those are listed that are worked on.
+#define LISTED 1024
 // Fours of numbers of 16 channels of a halo that a thread has.
 #define SHARE 6
 
@@ -223,6 +225,26 @@ struct Warpgroups {
     }
 };
 
+// The samples that are worked on, in their order, and how many they are. For the whole block.
+__device__ inline u32 list_active(const u32* active, u32 batch, u32* left) {
+    __shared__ u32 counts[TEAMS * TEAM / 32];
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, total = 0;
+    for (u32 first = 0; first < batch; first += TEAMS * TEAM) {
+        u32 sample = first + threadIdx.x;
+        bool there = sample < batch && active[sample];
+        u32 votes = __ballot_sync(~0u, there), at = total;
+        if (lane == 0) counts[warp] = __popc(votes);
+        __syncthreads();
+        for (u32 other = 0; other < TEAMS * TEAM / 32; other++) {
+            if (other < warp) at += counts[other];
+            total += counts[other];
+        }
+        if (there) left[at + __popc(votes & ((1u << lane) - 1))] = sample;
+        __syncthreads();
+    }
+    return total;
+}
+
 // The packed weights: [half][tap][eight inputs][output][input], then what each output's sums are to be multiplied by.
 template <u32 C, class Finish>
 __device__ void convolve_by_warpgroups(const Convolution& any, u32 batch, const float* images, const float* packed, const Finish& finish, const u32* active) {
@@ -232,16 +254,20 @@ __device__ void convolve_by_warpgroups(const Convolution& any, u32 batch, const 
     finish.begin();
     groups.bring_weights((const uint4*)packed);
     const float* scales = packed + 2 * Warpgroups<C>::WEIGHTS / sizeof(float);
-    u32 tiles = batch * shape.tiles;
+    // Of samples that are worked on, so that blocks have as many as others to the end of a solve. Larger batches: of all.
+    __shared__ u32 left[LISTED];
+    bool listed = active && batch <= LISTED;
+    u32 tiles = (listed ? list_active(active, batch, left) : batch) * shape.tiles;
+    auto sample_of = [&](u32 tile) { return listed ? left[tile / shape.tiles] : tile / shape.tiles; };
     auto share_of = [&](u32 tile) {
         u32 number = tile % shape.tiles, top = number / shape.across * shape.tile_height, left = number % shape.across * shape.tile_width;
-        return TileShare{tile / shape.tiles, top, left, TILE_PIXELS, 0, C / 4, Divisor(shape.tile_width), Divisor(C / 4)};
+        return TileShare{sample_of(tile), top, left, TILE_PIXELS, 0, C / 4, Divisor(shape.tile_width), Divisor(C / 4)};
     };
     bool first = true;
-    for (u32 tile = blockIdx.x * TEAMS + groups.crew.number;; tile += gridDim.x * TEAMS) {
+    for (u32 tile = blockIdx.x + gridDim.x * groups.crew.number;; tile += gridDim.x * TEAMS) {
         // Both teams come to the first barrier, whether there is a tile for them or not.
         if (tile >= tiles && !first) break;
-        bool there = warp_uniform((int)(tile < tiles && (!active || active[tile / shape.tiles])));
+        bool there = warp_uniform((int)(tile < tiles && (!active || listed || active[tile / shape.tiles])));
         if (there) {
             TileShare share = share_of(tile);
             groups.bring(images + (u64)share.sample * shape.area() * C, share.top, share.left);
