@@ -156,14 +156,11 @@ int main() {
     Stopping stopping = {0.0, RELATIVE, 1000, 0, 0};
     Distance no_history = {0.0, 0.0, -INFINITY, INFINITY};
     cudaMemcpy(anderson.histories, std::vector<History>(TUNED_BATCH, {0, 0, 0, 0, INFINITY, no_history, {}}).data(), TUNED_BATCH * sizeof(History), cudaMemcpyHostToDevice);
-#ifdef CREW_THREADS
-    allow(anderson_step_clusters, KEPT * CREW_THREADS * 32);
-#endif
     u32 iteration = 0;
     measure("step of Anderson's", [&] {
         float *image = images[iteration % 2], *before = images[1 - iteration % 2];
 #ifdef CREW_THREADS
-        anderson_step_clusters<<<TUNED_BATCH * CREW_BLOCKS, CREW_THREADS, KEPT * CREW_THREADS * 32>>>(stopping, ++iteration, samples, anderson, z, before, image);
+        anderson_step_clusters<<<TUNED_BATCH * CREW_BLOCKS, CREW_THREADS>>>(stopping, ++iteration, samples, anderson, z, before, image);
 #else
         anderson_step_f16_wide<<<TUNED_BATCH, 512>>>(stopping, ++iteration, samples, anderson, z, before, image);
 #endif

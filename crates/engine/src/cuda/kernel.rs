@@ -331,7 +331,7 @@ mod tests {
                 "warpgroup_convolutions" => format!("{COPIES}{CONVOLUTIONS}{DEV}"),
                 "convolution_gradients" => COPIES.to_owned(),
                 "anderson" => ANDERSON.to_owned(),
-                "anderson_clusters" => format!("{ANDERSON}{COPIES}{DEV}"),
+                "anderson_clusters" => format!("{ANDERSON}{DEV}"),
                 _ => String::new(),
             };
             let expected = format!("// source {:016x}", hash(&format!("{headers}{own}{source}")));

@@ -17,13 +17,11 @@ pub(super) const MOST: usize = 8;
 /// on: they change the weights more than rounding does.
 const NARROW_LEN: usize = 8192;
 const NARROW_RIDGE: f64 = 1e-6;
-/// Longer states have a multiprocessor for themselves, or (Hopper, windows up to this one) a cluster of blocks, so many with so many threads,
-/// each of which has room for so many eights of numbers: `kernels/anderson_clusters.cu`.
+/// Longer states have a multiprocessor for themselves, or (Hopper, windows up to this one) a cluster of so many blocks:
+/// `kernels/anderson_clusters.cu`.
 const WIDE_LEN: usize = 16384;
 const CLUSTER_WINDOW: usize = 5;
 const CLUSTER: usize = 2;
-const CLUSTER_THREADS: u32 = 512;
-const CLUSTER_KEPT: u32 = 6;
 
 /// How the next argument is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -186,26 +184,23 @@ impl MethodMemory {
     }
 }
 
-/// The kernel that goes with how Anderson's memory is kept, its blocks, and how many a sample has.
+/// The kernel that goes with how Anderson's memory is kept, the threads of its blocks, and how many of these a sample has.
 struct AndersonKernel {
     name: &'static str,
-    block: Block,
+    threads: u32,
     blocks: usize,
 }
 
 impl AndersonKernel {
     /// By the length of a state, the method and the GPU alone, so that the bits of a sample do not depend on the batch.
     fn of(gpu: &Gpu, len: usize, window: usize, narrow: bool) -> Self {
-        let alone = |name, threads| Self { name, block: Block { threads, shared: 0 }, blocks: 1 };
         match narrow {
-            false => alone("anderson_step", 256),
-            true if len <= WIDE_LEN => alone("anderson_step_f16", 256),
+            false => Self { name: "anderson_step", threads: 256, blocks: 1 },
+            true if len <= WIDE_LEN => Self { name: "anderson_step_f16", threads: 256, blocks: 1 },
             true if gpu.is_hopper() && window <= CLUSTER_WINDOW => {
-                let shared = CLUSTER_KEPT * CLUSTER_THREADS * 8 * size_of::<f32>() as u32;
-                let block = Block { threads: CLUSTER_THREADS, shared };
-                Self { name: "anderson_step_clusters", block, blocks: CLUSTER }
+                Self { name: "anderson_step_clusters", threads: 512, blocks: CLUSTER }
             }
-            true => alone("anderson_step_f16_wide", 512),
+            true => Self { name: "anderson_step_f16_wide", threads: 512, blocks: 1 },
         }
     }
 }
@@ -283,7 +278,8 @@ impl Problem<'_> {
         let [first, second] = iterates;
         if let Choice::Anderson(memory, kernel) = &choice {
             // The start is the first argument. Images alternate, so that the one before is at hand: even ones are at their end.
-            let grid = Grid::blocks(batch * kernel.blocks);
+            let (grid, block) =
+                (Grid::blocks(batch * kernel.blocks), Block { threads: kernel.threads, shared: 0 });
             let argument = first;
             let (mut image, mut before) = (&mut *second, &mut *ends);
             for iteration in 1..=rule.max_iterations {
@@ -297,7 +293,7 @@ impl Problem<'_> {
                     (&mut *before).into(),
                     (&mut *image).into(),
                 ];
-                gpu.launch_blocks(kernel.name, grid, kernel.block, &arguments)?;
+                gpu.launch_blocks(kernel.name, grid, block, &arguments)?;
                 if self.all_concluded(&rule, iteration, &table, remaining)? {
                     break;
                 }

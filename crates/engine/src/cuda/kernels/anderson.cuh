@@ -84,9 +84,6 @@ struct OneBlock : Dealt<WIDE, 1> {
         if (threadIdx.x % 32 == 0) of_parts[0] = number;
     }
     __device__ void meet() const { __syncthreads(); }
-    // Keeps a thread's eight of the image for the second time that it is read, where there is room.
-    __device__ void keep(u32, const float (&)[8]) const {}
-    __device__ bool kept(u32, float (&)[8]) const { return false; }
 };
 
 // Eight numbers of the history.
@@ -258,7 +255,6 @@ __device__ inline Judgement put_pair(const Crew& crew, u32 measure, const Anders
         float z[8], f[8], r[8], x[8];
         argument.get(eight, z, true);
         image.get(eight, f);
-        crew.keep(eight / Crew::ALL, f);
         before.get(eight, x, true);
         float residual = 0.0f, size = 0.0f;
 #pragma unroll
@@ -395,7 +391,7 @@ __device__ inline bool combine(const Crew& crew, const Anderson& anderson, const
             for (u32 age = 0; age < DIFFERENCES; age++)
                 if (age + 1 < history.count) moved[age] = images[slots[age] + eight];
             float x[8], other[8];
-            if (!crew.kept(eight / Crew::ALL, x)) image.get(eight, x);
+            image.get(eight, x);
             u32 there = image.there(eight);
 #pragma unroll
             for (u32 i = 0; i < 8; i++) were_positive = were_positive && (x[i] > 0.0f || i >= there);

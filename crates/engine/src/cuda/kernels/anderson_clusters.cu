@@ -1,7 +1,6 @@
 // Anderson acceleration where a sample has a cluster of blocks (Hopper), for windows up to 5: when few samples are left they still have many
 // threads, and while one cluster computes weights others read.
 #include "anderson.cuh"
-#include "copies.cuh"
 #include "dev.cuh"
 
 // Blocks of a sample and their threads: two fit on a multiprocessor, so that 128 samples are at work at once.
@@ -10,8 +9,6 @@
 #define CREW_BLOCKS 2
 #define CREWS_AT_ONCE 2
 #endif
-// Eights of an image that a thread keeps in shared memory: all of an image of 48 x 32 x 32.
-#define KEPT 6
 
 // Blocks of a cluster.
 template <u32 WIDE, u32 PARTS_>
@@ -25,17 +22,6 @@ struct Cluster : Dealt<WIDE, PARTS_> {
         if (to < PARTS) store_remote(smem_addr(of_parts + part()), to, number);
     }
     __device__ void meet() const { cluster_barrier(); }
-    __device__ float4* room(u32 turn) const { return (float4*)launch_memory + (u64)turn * 2 * WIDE + threadIdx.x; }
-    __device__ void keep(u32 turn, const float (&x)[8]) const {
-        if (turn >= KEPT) return;
-        F32 both = F32::of(x);
-        room(turn)[0] = both.low, room(turn)[WIDE] = both.high;
-    }
-    __device__ bool kept(u32 turn, float (&x)[8]) const {
-        if (turn >= KEPT) return false;
-        F32{room(turn)[0], room(turn)[WIDE]}.get(x);
-        return true;
-    }
 };
 
 extern "C" __global__ void __cluster_dims__(CREW_BLOCKS, 1, 1) __launch_bounds__(CREW_THREADS, CREWS_AT_ONCE)

@@ -21,7 +21,7 @@ for source in ${@:-*.cu}; do
     warpgroup_convolutions) headers+=" copies.cuh convolutions.cuh dev.cuh" ;;
     convolution_gradients) headers+=" copies.cuh" ;;
     anderson) headers+=" anderson.cuh" ;;
-    anderson_clusters) headers+=" anderson.cuh copies.cuh dev.cuh" ;;
+    anderson_clusters) headers+=" anderson.cuh dev.cuh" ;;
   esac
   nice "$CUDA_HOME/bin/nvcc" -std=c++17 -O3 -arch=$target -ptx -o "$name.tmp" "$name.cu"
   # A warpgroup's products that wait for each other cost a third of a solve (C7511 and its neighbours), and nothing else shows it.
