@@ -1342,7 +1342,7 @@ fn bits_in_large_batches_are_those_of_a_sample_alone() {
     // The nearer to 0 an injection is, the sooner its sample ends.
     let injection = map.injection_len();
     for (k, y) in problem.y.chunks_exact_mut(injection).enumerate() {
-        y.iter_mut().for_each(|y| *y *= (k % 7) as f32 / 2.0);
+        y.iter_mut().for_each(|y| *y *= (k % 7) as f64 / 2.0);
     }
     let (rule, solver) = (stopping(1e-5, 100), Solver::Anderson { window: 3, ridge: 1e-4, mixing: 1.0 });
     let (z, reports) = solved(gpu, &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
