@@ -66,18 +66,17 @@ struct Known {
 };
 static_assert(sizeof(History) == 88 && alignof(History) == 8, "words");
 
-// Threads of a block, and blocks of a crew. The eights of a state are dealt out to all of them.
-template <u32 WIDE, u32 PARTS>
+// A crew of so many blocks, its parts, with so many threads each. The eights of a state are dealt out to all of them.
+template <u32 BLOCKS, u32 WIDE>
 struct Dealt {
-    static constexpr u32 WARPS = WIDE / 32, ALL = WIDE * PARTS;
+    static constexpr u32 PARTS = BLOCKS, WARPS = WIDE / 32, ALL = BLOCKS * WIDE;
 };
 
 // A block by itself.
 template <u32 WIDE>
-struct OneBlock : Dealt<WIDE, 1> {
-    static constexpr u32 PARTS = 1;
+struct OneBlock : Dealt<1, WIDE> {
     __device__ u32 part() const { return 0; }
-    // All blocks are there from here on.
+    // All blocks have begun from here on.
     __device__ void arrive() const {}
     // By a warp: every block learns this block's number, in its own place, when all have met.
     __device__ void tell(double* of_parts, double number) const {
