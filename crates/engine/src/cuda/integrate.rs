@@ -81,7 +81,7 @@ struct State {
     z: Memory<f32>,
     /// Where the stages are taken; an integration needs one of them.
     points: [Memory<f32>; STAGES],
-    /// The stages; on the way back their gradients.
+    /// The stages; on the way back the gradients of the points.
     stages: [Memory<f32>; STAGES + 1],
     slopes: [Memory<f32>; STAGES],
     q: Memory<f32>,
@@ -359,14 +359,17 @@ impl CudaOdePlan {
         Ok(())
     }
 
+    /// Back through the step that was recalled. A point's gradient takes the place of its stage, which is not needed any more.
     fn pull_step(&mut self, batch: usize, gradient: &mut Memory<f32>, gw: &mut Memory<f32>) -> Result<()> {
         let (len, n, grid) = (self.len(), batch as u32, Grid::blocks(batch * self.blocks()));
-        let Self { plan, state: State { u: pulled, points, stages, slopes, q, .. }, clocks, .. } = self;
+        let Self { plan, state: State { points, stages, slopes, q, .. }, clocks, .. } = self;
         let operators = &plan.operators;
         let gpu = &operators.gpu;
-        let by = combination(stages, &A[STAGES], STAGES);
-        launch!(gpu, "ode_seed", grid, n, len, &*clocks, &*gradient, &by, &slopes[STAGES - 1], &mut *q)?;
         for i in (0..STAGES).rev() {
+            // A stage went into the points after it, and into the state after the step.
+            let mut by = combination(stages, &A.map(|row| row[i]), STAGES + 1);
+            by.stages[STAGES] = gradient.address_of(0);
+            launch!(gpu, "ode_weigh", grid, n, len, &*clocks, &by, &slopes[i], &mut *q)?;
             if let Some(convolution) = operators.convolution(batch, 1, 1) {
                 convolution.add_gradient(gpu, q, &points[i], &mut [&mut *gw])?;
             } else {
@@ -374,24 +377,10 @@ impl CudaOdePlan {
                 let right = Factor::new(&points[i], 0, Axis::plain(1), Axis::plain(len));
                 add_outer_products(gpu, left, right, [len, len, batch], 1.0, &mut [&mut *gw])?;
             }
-            operators.transposed(batch, q, pulled, None)?;
-            let by = combination(stages, &A[i], i);
-            let slope = &slopes[i.saturating_sub(1)];
-            launch!(
-                gpu,
-                "ode_spread",
-                grid,
-                n,
-                len,
-                &*clocks,
-                &*pulled,
-                &mut *gradient,
-                &by,
-                slope,
-                &mut *q
-            )?;
+            operators.transposed(batch, q, &mut stages[i], None)?;
         }
-        Ok(())
+        let all = combination(stages, &[1.0; STAGES], STAGES);
+        launch!(gpu, "ode_collect", grid, n, len, &all, gradient)
     }
 }
 

@@ -45,7 +45,7 @@ struct Trajectory {
     __device__ double* size(u32 step, u64 sample) const { return pieces[step / slots].steps + (u64)(step % slots) * batch + sample; }
 };
 
-// Stages (or their gradients), and the coefficients of a combination of the first `count` of them.
+// Stages (or gradients), and the coefficients of a combination of the first `count` of them.
 struct Combination {
     float* stages[STAGES];
     double factors[STAGES];
@@ -306,68 +306,40 @@ ode_recall(u32 batch, u64 len, const OdeClock* clocks, Trajectory trajectory, fl
 }
 
 template <u32 WIDE>
-__device__ inline void seed(u32 batch, u64 len, const OdeClock* clocks, const float* gradient, const Combination& by, const float* slopes, float* q) {
+__device__ inline void weigh(u32 batch, u64 len, const OdeClock* clocks, const Combination& by, const float* slopes, float* q) {
     OdeShare share = ode_share<WIDE>(batch);
     double h = clocks[share.sample].step;
     for (u64 i = share.first; i < len; i += share.step) {
         u64 at = share.sample * len + i;
-        OdeEntries<WIDE> g = OdeEntries<WIDE>::of(gradient + at), d = OdeEntries<WIDE>::of(slopes + at), last = {};
+        OdeEntries<WIDE> d = OdeEntries<WIDE>::of(slopes + at), gradient = {};
+        OdeStages<WIDE> gradients;
+        gradients.read(by, at, by.count);
+        gradients.move(by, h, gradient);
 #pragma unroll
-        for (u32 j = 0; j < STAGES; j++) {
-            if (j >= by.count) continue;
-            float step = (float)(h * by.factors[j]);
-#pragma unroll
-            for (u32 k = 0; k < WIDE; k++) last.x[k] = step * g.x[k];
-            last.put(by.stages[j] + at);
-        }
-#pragma unroll
-        for (u32 k = 0; k < WIDE; k++) d.x[k] *= last.x[k];
+        for (u32 k = 0; k < WIDE; k++) d.x[k] *= gradient.x[k];
         d.put(q + at);
     }
 }
-// The gradients of the stages by the state's: stages[j] = h factors[j] gradient. And q of the last one: its slopes times its gradient.
+// q of a stage: its slopes times its gradient, which is h times a combination of the gradients of what was made of it.
 extern "C" __global__ void __launch_bounds__(THREADS)
-ode_seed(u32 batch, u64 len, const OdeClock* clocks, const float* gradient, Combination by, const float* slopes, float* q) {
-    BY_WIDTH(len, seed, batch, len, clocks, gradient, by, slopes, q);
+ode_weigh(u32 batch, u64 len, const OdeClock* clocks, Combination by, const float* slopes, float* q) {
+    BY_WIDTH(len, weigh, batch, len, clocks, by, slopes, q);
 }
 
-template <u32 WIDE>
-__device__ inline void spread(u32 batch, u64 len, const OdeClock* clocks, const float* pulled, float* gradient, const Combination& by, const float* slopes,
-                              float* q) {
+template <u32 WIDE> __device__ inline void collect(u32 batch, u64 len, const Combination& by, float* gradient) {
     OdeShare share = ode_share<WIDE>(batch);
-    double h = clocks[share.sample].step;
     for (u64 i = share.first; i < len; i += share.step) {
         u64 at = share.sample * len + i;
-        OdeEntries<WIDE> more = OdeEntries<WIDE>::of(pulled + at), g = OdeEntries<WIDE>::of(gradient + at), d, last = {};
-        OdeStages<WIDE> stages;
-        stages.read(by, at, by.count);
-        if (by.count) d = OdeEntries<WIDE>::of(slopes + at);
-#pragma unroll
-        for (u32 k = 0; k < WIDE; k++) g.x[k] += more.x[k];
+        OdeEntries<WIDE> g = OdeEntries<WIDE>::of(gradient + at);
+        OdeStages<WIDE> gradients;
+        gradients.read(by, at, by.count);
+        gradients.move(by, 1.0, g);
         g.put(gradient + at);
-        // A stage that this one does not depend on keeps its gradient; the last one's is wanted all the same.
-#pragma unroll
-        for (u32 j = 0; j < STAGES; j++) {
-            if (j >= by.count) continue;
-            if (by.factors[j] == 0.0) {
-                if (j + 1 == by.count) last = OdeEntries<WIDE>::of(by.stages[j] + at);
-                continue;
-            }
-            float step = (float)(h * by.factors[j]);
-#pragma unroll
-            for (u32 k = 0; k < WIDE; k++) last.x[k] = fmaf(step, more.x[k], stages.stages[j].x[k]);
-            last.put(by.stages[j] + at);
-        }
-        if (!by.count) continue;
-#pragma unroll
-        for (u32 k = 0; k < WIDE; k++) d.x[k] *= last.x[k];
-        d.put(q + at);
     }
 }
-// What W' q of a stage adds to the gradients of the state and of the stages before it; and q of the stage before, where there is one.
-extern "C" __global__ void __launch_bounds__(THREADS)
-ode_spread(u32 batch, u64 len, const OdeClock* clocks, const float* pulled, float* gradient, Combination by, const float* slopes, float* q) {
-    BY_WIDTH(len, spread, batch, len, clocks, pulled, gradient, by, slopes, q);
+// The gradient of the state before a step: that of the state after it, and those of the points.
+extern "C" __global__ void __launch_bounds__(THREADS) ode_collect(u32 batch, u64 len, Combination by, float* gradient) {
+    BY_WIDTH(len, collect, batch, len, by, gradient);
 }
 
 // Adds the reports of a batch to the counters. One block.
