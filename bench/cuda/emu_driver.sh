@@ -6,7 +6,8 @@ set -e
 here=$(cd "$(dirname "$0")" && pwd); kernels=$here/../../crates/engine/src/cuda/kernels; out=${TMPDIR:-/tmp}/emu-driver; mkdir -p "$out"
 # Not those with Hopper's own instructions: emu.sh emulates those on chip, without a driver.
 # All in one file, so what a file defines for itself must end with it.
-for f in "$kernels"/*.cu; do case $f in */onchip_c* | */warpgroup_* | */anderson_clusters*) ;; *) echo "#include \"$f\""; sed -n 's/^#define \([A-Za-z_0-9]*\).*/#undef \1/p' "$f" ;; esac; done > "$out/kernels.inc"
-for f in "$kernels"/*.ptx; do case $f in */onchip_c* | */warpgroup_* | */anderson_clusters*) ;; *) cat "$f" ;; esac; done | sed -n 's/^\.visible \.entry \([a-z_0-9]*\)(.*/KERNEL(\1)/p' > "$out/list.inc"
+usual=$(grep -L '^\.target sm_90' "$kernels"/*.ptx)
+for ptx in $usual; do f=${ptx%.ptx}.cu; echo "#include \"$f\""; sed -n 's/^#define \([A-Za-z_0-9]*\).*/#undef \1/p' "$f"; done > "$out/kernels.inc"
+cat $usual | sed -n 's/^\.visible \.entry \([a-z_0-9]*\)(.*/KERNEL(\1)/p' > "$out/list.inc"
 g++ -O2 -std=c++17 -march=native -ffp-contract=off -w -shared -fPIC -DKERNELS="\"$out/kernels.inc\"" -DLIST="\"$out/list.inc\"" -I "$kernels" -o "$out/libcuda.so" "$here/emu_driver.cpp"
 LD_LIBRARY_PATH="$out${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"

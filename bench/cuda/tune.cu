@@ -148,14 +148,13 @@ __global__ void image_of_all(const float* factors, const float* z, float* f) {
 }
 int main() {
     const u32 window = 5;
+    // A history of zeros has no pairs, as after begin_anderson.
     float *z = noise(TUNED_BATCH * TUNED_LEN, 1.0f), *factors = noise(TUNED_BATCH * TUNED_LEN, 0.98f, 2), *images[2] = {room<float>(TUNED_BATCH * TUNED_LEN), room<float>(TUNED_BATCH * TUNED_LEN)};
     Anderson anderson = {room<float>(TUNED_BATCH * TUNED_LEN * window), room<float>(TUNED_BATCH * TUNED_LEN * window), room<double>(TUNED_BATCH * window * window), room<History>(TUNED_BATCH),
                          1e-4, 1.0, TUNED_LEN, window, (u32)(TUNED_LEN / 8)};
     Progress start = {INFINITY, 0, 0};
     Samples samples = {of(std::vector<Progress>(TUNED_BATCH, start)), room<Report>(TUNED_BATCH), of(left_active()), of(std::vector<u32>(1, TUNED_BATCH)), room<Distance>(TUNED_BATCH)};
     Stopping stopping = {0.0, RELATIVE, 1000, 0, 0};
-    Distance no_history = {0.0, 0.0, -INFINITY, INFINITY};
-    cudaMemcpy(anderson.histories, std::vector<History>(TUNED_BATCH, {0, 0, 0, 0, INFINITY, no_history, {}}).data(), TUNED_BATCH * sizeof(History), cudaMemcpyHostToDevice);
     u32 iteration = 0;
     measure("step of Anderson's", [&] {
         float *image = images[iteration % 2], *before = images[1 - iteration % 2];

@@ -215,8 +215,7 @@ __device__ inline void find_extremes(const Crew& crew, u32 measure, const State&
 #pragma unroll
         for (u32 i = 0; i < 8; i++) {
             if (i >= argument.there(eight)) continue;
-            double gap = (double)f[i] - (double)z[i];
-            if (measure != SUP) gap = z[i] > 0.0f && f[i] > 0.0f ? (double)logf(f[i] / z[i]) : INFINITY;
+            double gap = gap_of(measure, z[i], f[i]);
             d = joined(d, {0.0, 0.0, gap, gap});
         }
     }

@@ -72,16 +72,23 @@ __device__ inline bool ended(const Stopping& stopping, u32 iteration, const Dist
     return true;
 }
 
+// How far one number is from its image, for the measures that look at every number by itself.
+__device__ inline double gap_of(u32 measure, float argument, float image) {
+    if (measure == SUP) return (double)image - (double)argument;
+    return argument > 0.0f && image > 0.0f ? (double)logf(image / argument) : INFINITY;
+}
+
 // The distance of a state from its image, for all threads.
 __device__ inline Distance distance_of(u32 measure, const float* argument, const float* image, u64 len) {
     double difference = 0.0, size = 0.0, high = -INFINITY, low = INFINITY;
     for (u64 i = threadIdx.x; i < len; i += THREADS) {
-        double f = image[i], gap = f - (double)argument[i];
+        double f = image[i];
         size += f * f;
         if (measure == RELATIVE || measure == ABSOLUTE) {
+            double gap = f - (double)argument[i];
             difference += gap * gap;
         } else {
-            if (measure != SUP) gap = argument[i] > 0.0f && image[i] > 0.0f ? (double)logf(image[i] / argument[i]) : INFINITY;
+            double gap = gap_of(measure, argument[i], image[i]);
             if (gap > high) high = gap;
             if (gap < low) low = gap;
         }

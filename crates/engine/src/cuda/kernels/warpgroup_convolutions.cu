@@ -226,7 +226,7 @@ struct Warpgroups {
 };
 
 // The samples that are worked on, in their order, and how many they are. For the whole block.
-__device__ inline u32 list_active(const u32* active, u32 batch, u32* left) {
+__device__ inline u32 list_active(const u32* active, u32 batch, u32* listed) {
     __shared__ u32 counts[TEAMS * TEAM / 32];
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, total = 0;
     for (u32 first = 0; first < batch; first += TEAMS * TEAM) {
@@ -239,7 +239,7 @@ __device__ inline u32 list_active(const u32* active, u32 batch, u32* left) {
             if (other < warp) at += counts[other];
             total += counts[other];
         }
-        if (there) left[at + __popc(votes & ((1u << lane) - 1))] = sample;
+        if (there) listed[at + __popc(votes & ((1u << lane) - 1))] = sample;
         __syncthreads();
     }
     return total;
@@ -255,10 +255,10 @@ __device__ void convolve_by_warpgroups(const Convolution& any, u32 batch, const 
     groups.bring_weights((const uint4*)packed);
     const float* scales = packed + 2 * Warpgroups<C>::WEIGHTS / sizeof(float);
     // Of samples that are worked on, so that blocks have as many as others to the end of a solve. Larger batches: of all.
-    __shared__ u32 left[LISTED];
-    bool listed = active && batch <= LISTED;
-    u32 tiles = (listed ? list_active(active, batch, left) : batch) * shape.tiles;
-    auto sample_of = [&](u32 tile) { return listed ? left[tile / shape.tiles] : tile / shape.tiles; };
+    __shared__ u32 listed[LISTED];
+    bool by_list = active && batch <= LISTED;
+    u32 tiles = (by_list ? list_active(active, batch, listed) : batch) * shape.tiles;
+    auto sample_of = [&](u32 tile) { return by_list ? listed[tile / shape.tiles] : tile / shape.tiles; };
     auto share_of = [&](u32 tile) {
         u32 number = tile % shape.tiles, top = number / shape.across * shape.tile_height, left = number % shape.across * shape.tile_width;
         return TileShare{sample_of(tile), top, left, TILE_PIXELS, 0, C / 4, Divisor(shape.tile_width), Divisor(C / 4)};
@@ -267,7 +267,7 @@ __device__ void convolve_by_warpgroups(const Convolution& any, u32 batch, const 
     for (u32 tile = blockIdx.x + gridDim.x * groups.crew.number;; tile += gridDim.x * TEAMS) {
         // Both teams come to the first barrier, whether there is a tile for them or not.
         if (tile >= tiles && !first) break;
-        bool there = warp_uniform((int)(tile < tiles && (!active || listed || active[tile / shape.tiles])));
+        bool there = warp_uniform((int)(tile < tiles && (!active || by_list || active[tile / shape.tiles])));
         if (there) {
             TileShare share = share_of(tile);
             groups.bring(images + (u64)share.sample * shape.area() * C, share.top, share.left);
