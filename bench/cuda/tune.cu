@@ -10,8 +10,11 @@
 #include <vector>
 
 #define TUNED_BATCH 128
+// With WARPGROUPS_FILE also -DTUNED_SIDE=28 -DTUNED_CHANNELS=32: MNIST as released.
+#ifndef TUNED_SIDE
 #define TUNED_SIDE 32
 #define TUNED_CHANNELS 48
+#endif
 #define TUNED_LEN ((size_t)TUNED_SIDE * TUNED_SIDE * TUNED_CHANNELS)
 
 static void check(cudaError_t error, const char* what) {
@@ -90,7 +93,8 @@ static void allow(K kernel, int bytes) {
 #define TILE_PIXELS 256
 #endif
 int main() {
-    const u32 tiles = TUNED_SIDE * TUNED_SIDE / TILE_PIXELS;
+    // Smaller images have as many, which hang over.
+    const u32 tiles = 32 * 32 / TILE_PIXELS;
     Convolution plain = {TUNED_SIDE, TUNED_SIDE, TUNED_CHANNELS, TUNED_CHANNELS, 1, 1, 3, 0, 16, TILE_PIXELS / 16, 512 / TILE_PIXELS, tiles, 6, 0}, columns = plain;
     columns.tile_height = 32, columns.tile_width = TILE_PIXELS / 32, columns.across = 1024 / TILE_PIXELS;
     float *z = noise(TUNED_BATCH * TUNED_LEN, 1.0f), *y = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 2), *out = room<float>(TUNED_BATCH * TUNED_LEN), *slopes = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 3);
@@ -120,8 +124,12 @@ int main() {
     allow(convolve_6, bytes), allow(apply_convolution_6, bytes), allow(pull_convolution_6, bytes), allow(linearise_convolution_6, bytes);
 #else
     const int bytes = Warpgroups<TUNED_CHANNELS>::BYTES;
-#define LAUNCH(old, by_warpgroups, shape, finish) [&] { by_warpgroups##_48<<<132, TEAMS * TEAM, bytes>>>(shape, TUNED_BATCH, z, packed, finish, active); }
-    allow(warpgroup_convolve_48, bytes), allow(warpgroup_apply_48, bytes), allow(warpgroup_pull_48, bytes), allow(warpgroup_linearise_48, bytes);
+#define JOINED(name, channels) name##_##channels
+#define OF(name, channels) JOINED(name, channels)
+#define LAUNCH(old, by_warpgroups, shape, finish) \
+    [&] { OF(by_warpgroups, TUNED_CHANNELS)<<<132, TEAMS * TEAM, bytes>>>(shape, TUNED_BATCH, z, packed, finish, active); }
+    allow(OF(warpgroup_convolve, TUNED_CHANNELS), bytes), allow(OF(warpgroup_apply, TUNED_CHANNELS), bytes);
+    allow(OF(warpgroup_pull, TUNED_CHANNELS), bytes), allow(OF(warpgroup_linearise, TUNED_CHANNELS), bytes);
 #endif
     // How large the last result is: two ways to compute it should agree.
     auto size = [&] {

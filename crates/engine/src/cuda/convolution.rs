@@ -19,11 +19,12 @@ pub(super) const LARGEST_SIDE: usize = 21;
 const BLOCK_COLUMNS: [usize; 3] = [6, 4, 2];
 /// Channels that there are kernels for with warpgroups' products, the threads of their blocks, how many tiles these have at a time, and how many
 /// such blocks an H200 runs at once: `kernels/warpgroup_convolutions.cu`.
-const WARPGROUP_CHANNELS: usize = 48;
+const WARPGROUP_CHANNELS: [usize; 2] = [48, 32];
 const WARPGROUP_THREADS: u32 = 512;
 const WARPGROUP_TILES: u32 = 2;
 const WARPGROUP_BLOCKS: u32 = 132;
-/// Pixels of a halo that such a kernel has room for.
+/// Height and width that their tiles of [`PIXELS`] pixels may have, and pixels of a halo that there is room for.
+const WARPGROUP_TILE_SIZES: [(usize, usize); 2] = [(16, 16), (32, 8)];
 const WARPGROUP_HALO: usize = 345;
 
 /// Images that are convolved with kernels of `side x side` taps.
@@ -213,18 +214,23 @@ impl Convolution {
         (depth + 1) * columns * groups * 8
     }
 
-    /// Whether kernels with warpgroups' products do it: by its shape and the GPU alone.
-    fn is_for_warpgroups(&self, gpu: &Gpu, sharing: Sharing) -> bool {
-        let Sharing { tile: (height, width), tiles, .. } = sharing;
-        let whole = height * tiles.0 == self.height && width * tiles.1 == self.width;
-        gpu.is_hopper()
-            && [self.inputs, self.outputs] == [WARPGROUP_CHANNELS; 2]
-            && [self.planes_in, self.planes_out, self.side] == [1, 1, 3]
-            && whole
-            && height * width == PIXELS
-            && height.is_multiple_of(8)
-            && width.is_multiple_of(8)
-            && (height + 2) * (width + 2) <= WARPGROUP_HALO
+    /// How it is shared out over kernels with warpgroups' products, if they do it: by its shape and the GPU alone.
+    fn by_warpgroups(&self, gpu: &Gpu) -> Option<Sharing> {
+        let channels = WARPGROUP_CHANNELS.contains(&self.inputs) && self.inputs == self.outputs;
+        let single = [self.planes_in, self.planes_out, self.side] == [1, 1, 3];
+        let tiles = |tile: (usize, usize)| (self.height.div_ceil(tile.0), self.width.div_ceil(tile.1));
+        // Columns that are normalised have to be whole.
+        let candidates = WARPGROUP_TILE_SIZES.into_iter().map(|tile| (tile, tiles(tile)));
+        let fitting = candidates.filter(|(_, tiles)| !self.normalised || tiles.0 == 1);
+        let (tile, tiles) = fitting.min_by_key(|(_, tiles)| tiles.0 * tiles.1)?;
+        // What hangs over the image is computed for nothing.
+        let hardly_over = tiles.0 * tiles.1 * PIXELS * 2 <= self.area() * 3;
+        (gpu.is_hopper() && channels && single && hardly_over).then_some(Sharing {
+            tile,
+            tiles,
+            columns: self.outputs / 8,
+            groups: 1,
+        })
     }
 
     /// Whether a block has whole columns, and normalises them. (Of columns of one entry it would have too many.)
@@ -234,9 +240,8 @@ impl Convolution {
 
     /// Parts in which the distance of each sample from its image is measured, where the kernels do that.
     pub fn parts(&self, gpu: &Gpu) -> Option<usize> {
-        let sharing = self.sharing();
-        let Sharing { tiles, groups, .. } = sharing;
-        (!self.is_for_warpgroups(gpu, sharing)).then_some(tiles.0 * tiles.1 * groups)
+        let Sharing { tiles, groups, .. } = self.sharing();
+        self.by_warpgroups(gpu).is_none().then_some(tiles.0 * tiles.1 * groups)
     }
 
     /// Packs weights, `[out][in][tap]` of each plane. `transposed`: what they are the weights of goes the other way, from this
@@ -248,31 +253,33 @@ impl Convolution {
         transposed: bool,
         packed: &Memory<f32>,
     ) -> Result<()> {
-        let sharing = self.sharing();
-        if self.is_for_warpgroups(gpu, sharing) {
+        if self.by_warpgroups(gpu).is_some() {
             let (grid, channels) =
                 (Grid((self.outputs as u32).div_ceil(THREADS / 32), 1, 1), self.outputs as u32);
             return launch!(gpu, "pack_for_warpgroups", grid, channels, weights[0], transposed, packed);
         }
-        let shape = self.shape(sharing);
+        let shape = self.shape(self.sharing());
         let (first, second) = (weights[0], weights[weights.len() - 1]);
         let grid = Grid((shape.column_tiles * 8).div_ceil(THREADS / 32), 1, 1);
         launch!(gpu, "pack_convolution", grid, &shape, first, second, transposed, packed)
     }
 
-    /// `names`: for each number of columns of a block, and with warpgroups' products.
+    /// `names`: for each number of columns of a block ([`BLOCK_COLUMNS`]), and of channels with warpgroups' products
+    /// ([`WARPGROUP_CHANNELS`]).
     fn launch(
         &self,
         gpu: &Gpu,
-        names: [&'static str; 4],
+        names: ([&'static str; 3], [&'static str; 2]),
         images: &Memory<f32>,
         packed: &Memory<f32>,
         finish: Argument,
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
-        let sharing = self.sharing();
-        let shape = self.shape(sharing);
-        if self.is_for_warpgroups(gpu, sharing) {
+        let kind = |of: &[usize], wanted: usize| {
+            of.iter().position(|&number| number == wanted).expect("a sharing has one of those that there are")
+        };
+        if let Some(sharing) = self.by_warpgroups(gpu) {
+            let shape = self.shape(sharing);
             let batch = self.batch as u32;
             let grid =
                 Grid::blocks((batch * shape.tiles).div_ceil(WARPGROUP_TILES).min(WARPGROUP_BLOCKS) as usize);
@@ -282,17 +289,21 @@ impl Convolution {
             let block = Block { threads: WARPGROUP_THREADS, shared: (size_of::<u16>() * numbers) as u32 };
             let arguments =
                 [(&shape).into(), batch.into(), images.into(), packed.into(), finish, active.into()];
-            return gpu.launch_blocks(names[3], grid, block, &arguments);
+            return gpu.launch_blocks(
+                names.1[kind(&WARPGROUP_CHANNELS, self.outputs)],
+                grid,
+                block,
+                &arguments,
+            );
         }
-        let Some(kind) = BLOCK_COLUMNS.iter().position(|&columns| columns == sharing.columns) else {
-            unreachable!("a sharing has one of these columns")
-        };
+        let sharing = self.sharing();
+        let shape = self.shape(sharing);
         let grid = Grid(self.batch as u32 * shape.tiles, sharing.groups as u32, 1);
         // The next slab as it is; then what waits for whole columns.
         let waiting = if self.normalises() { PIXELS * 8 * sharing.columns } else { 0 };
         let block = Block { threads: THREADS, shared: (size_of::<f32>() * waiting.max(SLAB * HALO)) as u32 };
         let arguments = [(&shape).into(), images.into(), packed.into(), finish, active.into()];
-        gpu.launch_blocks(names[kind], grid, block, &arguments)
+        gpu.launch_blocks(names.0[kind(&BLOCK_COLUMNS, sharing.columns)], grid, block, &arguments)
     }
 
     /// `c = packed * images`, plus a bias for each output channel.
@@ -306,7 +317,8 @@ impl Convolution {
         active: Option<&Memory<u32>>,
     ) -> Result<()> {
         let keep = Keep { bias: address(bias), out: c.address_of(0) };
-        let names = ["convolve_6", "convolve_4", "convolve_2", "warpgroup_convolve_48"];
+        let names =
+            (["convolve_6", "convolve_4", "convolve_2"], ["warpgroup_convolve_48", "warpgroup_convolve_32"]);
         self.launch(gpu, names, images, packed, (&keep).into(), active)
     }
 
@@ -332,8 +344,10 @@ impl Convolution {
             distances: address(distances),
             normalised: u64::from(self.normalises()),
         };
-        let names =
-            ["apply_convolution_6", "apply_convolution_4", "apply_convolution_2", "warpgroup_apply_48"];
+        let names = (
+            ["apply_convolution_6", "apply_convolution_4", "apply_convolution_2"],
+            ["warpgroup_apply_48", "warpgroup_apply_32"],
+        );
         self.launch(gpu, names, z, packed, (&apply).into(), active)
     }
 
@@ -351,12 +365,10 @@ impl Convolution {
     ) -> Result<()> {
         let linearise =
             Linearise { map: *map, y: y.address_of(0), slopes: slopes.address_of(0), out: address(out) };
-        let names = [
-            "linearise_convolution_6",
-            "linearise_convolution_4",
-            "linearise_convolution_2",
-            "warpgroup_linearise_48",
-        ];
+        let names = (
+            ["linearise_convolution_6", "linearise_convolution_4", "linearise_convolution_2"],
+            ["warpgroup_linearise_48", "warpgroup_linearise_32"],
+        );
         self.launch(gpu, names, z, packed, (&linearise).into(), None)
     }
 
@@ -420,8 +432,10 @@ impl Convolution {
     }
 }
 
-const PULL: [&str; 4] =
-    ["pull_convolution_6", "pull_convolution_4", "pull_convolution_2", "warpgroup_pull_48"];
+const PULL: ([&str; 3], [&str; 2]) = (
+    ["pull_convolution_6", "pull_convolution_4", "pull_convolution_2"],
+    ["warpgroup_pull_48", "warpgroup_pull_32"],
+);
 
 /// Pixels of a tile of the gradient's kernels and of its halo, as in `kernels/convolution_gradients.cu`.
 const GRADIENT_PIXELS: usize = 64;

@@ -791,7 +791,10 @@ fn one_application_of_every_map() {
     let wide = Operator::Conv { channels: 40, height: 6, width: 7, padding: Padding::Zero, kernel: 3 };
     // By warpgroups, on a GPU that has them.
     let square = Operator::Conv { channels: 48, height: 16, width: 16, padding: Padding::Zero, kernel: 3 };
-    for operator in operators().into_iter().chain([wide, square]) {
+    // The same, by a tile that hangs over the image.
+    let hanging =
+        Operator::Conv { channels: 32, height: 14, width: 15, padding: Padding::Circular, kernel: 3 };
+    for operator in operators().into_iter().chain([wide, square, hanging]) {
         for map in maps(operator) {
             let problem = contracting(map, batch, 1);
             let z = random(&mut ChaCha8Rng::seed_from_u64(2), batch * operator.state_len(), 0.5, 1.5);
@@ -1210,6 +1213,8 @@ fn real_sizes() {
         // By warpgroups, on a GPU that has them.
         (conv(48, 16, 16, Padding::Circular, 3), 2),
         (conv(48, 32, 32, Padding::Zero, 3), 1),
+        (conv(32, 28, 28, Padding::Zero, 3), 1),
+        (conv(32, 15, 14, Padding::Circular, 3), 2),
         // Long states whose eights are no multiple of a block's threads, and one that does not come in eights.
         (conv(24, 30, 31, Padding::Zero, 3), 2),
         (conv(21, 29, 29, Padding::Zero, 3), 1),
@@ -1296,6 +1301,7 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
     let normalised = normalised_of(operator);
     // By warpgroups, on a GPU that has them.
     let square = Operator::Conv { channels: 48, height: 16, width: 16, padding: Padding::Zero, kernel: 3 };
+    let hanging = Operator::Conv { channels: 32, height: 28, width: 28, padding: Padding::Zero, kernel: 3 };
     // Of which a sample has several blocks, on a GPU that has clusters.
     let longest = Operator::Conv { channels: 24, height: 30, width: 31, padding: Padding::Zero, kernel: 3 };
     let anderson = Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 };
@@ -1311,6 +1317,8 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
         (plain(square), narrow, Measure::Relative),
         (plain(square), Solver::Picard, Measure::Sup),
         (normalised_of(square), narrow, Measure::Relative),
+        (plain(hanging), narrow, Measure::Relative),
+        (normalised_of(hanging), narrow, Measure::Relative),
         (plain(longest), narrow, Measure::Relative),
         (plain(longest), narrow, Measure::Thompson),
         (plain(longest), narrow, Measure::Sup),
@@ -1364,8 +1372,8 @@ fn columns_of_wide_images() {
     let Some(gpu) = gpu("columns of wide images") else { return };
     let mut failures = Failures::default();
     let largest = |map: &ShapedMap| map.equation().normalisation().is_some_and(|norm| norm.p == PNorm::Inf);
-    // The second one by warpgroups, on a GPU that has them.
-    for (channels, height, width) in [(10, 20, 30), (48, 32, 32)] {
+    // All but the first by warpgroups, on a GPU that has them.
+    for (channels, height, width) in [(10, 20, 30), (48, 32, 32), (32, 28, 28)] {
         let operator = Operator::Conv { channels, height, width, padding: Padding::Zero, kernel: 3 };
         let map = maps(operator).into_iter().find(largest).unwrap();
         let problem = contracting(map, 2, 3);

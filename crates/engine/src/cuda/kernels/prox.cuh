@@ -2,8 +2,10 @@
 #pragma once
 #include "map.cuh"
 
-// From the start below, 12 steps reach rounding level for every step t in [1/64, 64] (tested on the CPU).
+// From the start below, 12 steps reach rounding level for every step t in [1/64, 64] (tested on the CPU); most numbers need four or five. After
+// a step of Newton's that is smaller than this, relatively, what is left is its square times |1 - t| s'' / (2 min(t, 1)), below 25 s'' there.
 #define NEWTON_STEPS 14
+#define NEWTON_LAST 1e-5f
 
 // For g >= 0: t x + (1 - t) x / (1 + x) = g, i.e. t x^2 + (1 - g) x - g = 0; odd in g.
 __device__ inline float softsign_prox(float t, float g) {
@@ -23,8 +25,10 @@ __device__ inline float newton(const Map& map, float t, float g) {
         float s = value(map, x), r = fmaf(rest, s, fmaf(t, x, -g));
         if (r < 0.0f) lo = x;
         else hi = x;
-        float next = x - r / fmaf(rest, slope(map, x, s), t);
-        x = next < lo || hi < next ? 0.5f * (lo + hi) : next;
+        float next = x - r / fmaf(rest, slope(map, x, s), t), step = fabsf(next - x);
+        bool outside = next < lo || hi < next;
+        x = outside ? 0.5f * (lo + hi) : next;
+        if (!outside && step <= NEWTON_LAST * fabsf(next)) break;
     }
     return value(map, x);
 }

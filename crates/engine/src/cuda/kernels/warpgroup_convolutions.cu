@@ -2,9 +2,9 @@
 // weights in shared memory for the whole launch.
 //
 // A block has two teams of two warpgroups. A team takes tile after tile of 256 pixels: it brings the tile and its halo as they are, turns them
-// into f16 halves in the same place, scaled by a power of two of the tile's own, multiplies, and goes on with the sums as convolutions.cu does, so
-// that one team waits for memory while the other multiplies. Halves lie as [16 channels][high, low][8 channels][pixel of the halo][8 channels]: a tap
-// is an offset of 16 bytes for each pixel (onchip.cuh). A warpgroup has two of the tile's four squares of 8 x 8 pixels.
+// into f16 halves in the same place, scaled by a power of two of the tile's own, multiplies, and goes on with the sums as convolutions.cu does. The
+// second team begins later, when it has brought the weights: else both would wait for memory at the same time, and then for the tensor cores. Halves lie as [16 channels][high, low][8 channels][pixel of the halo][8 channels]: a tap
+// is an offset of 16 bytes for each pixel (onchip.cuh). A warpgroup has two of the tile's four squares of 8 x 8 pixels. Tiles may hang over the image.
 //
 // Tensor cores truncate as they add: what the low halves add is one sum, the high ones are three, one for each row of taps, added with rounding.
 // Nothing depends on other samples: the same bits in any batch.
@@ -69,9 +69,9 @@ struct Warpgroups {
     __device__ u32 pitch() const { return shape.tile_width + 2; }
     __device__ u32 halo() const { return pitch() * (shape.tile_height + 2); }
 
-    // Begins to bring the weights, for both teams.
+    // Begins to bring the weights, by one team for both.
     __device__ void bring_weights(const uint4* weights) const {
-        for (u32 i = threadIdx.x; i < 2 * WEIGHTS / 16; i += TEAMS * TEAM) copy_later<16>(room + 16 * i, weights + i);
+        for (u32 i = crew.thread(); i < 2 * WEIGHTS / 16; i += TEAM) copy_later<16>(room + 16 * i, weights + i);
     }
     // Begins to bring a tile of a sample's image, and its halo: [16 channels][pixel][channel].
     __device__ void bring(const float* image, u32 top, u32 left) const {
@@ -208,7 +208,7 @@ struct Warpgroups {
         for (u32 item = crew.thread(); item < TILE_PIXELS * FOURS; item += TEAM) {
             Place place;
             Given given;
-            share.find(shape, item / FOURS, item % FOURS, place);
+            if (!share.find(shape, item / FOURS, item % FOURS, place)) continue;
             // Known, so that nothing asks for it.
             place.whole = true, place.count = 4;
             finish.read(shape, place, given);
@@ -252,7 +252,9 @@ __device__ void convolve_by_warpgroups(const Convolution& any, u32 batch, const 
     Warpgroups<C> groups(shape);
     // Known to all after the first barrier of the block.
     finish.begin();
-    groups.bring_weights((const uint4*)packed);
+    // The team that begins later.
+    bool second = groups.crew.number > 0;
+    if (second) groups.bring_weights((const uint4*)packed);
     const float* scales = packed + 2 * Warpgroups<C>::WEIGHTS / sizeof(float);
     // Of samples that are worked on, so that blocks have as many as others to the end of a solve. Larger batches: of all.
     __shared__ u32 listed[LISTED];
@@ -268,18 +270,24 @@ __device__ void convolve_by_warpgroups(const Convolution& any, u32 batch, const 
         // Both teams come to the first barrier, whether there is a tile for them or not.
         if (tile >= tiles && !first) break;
         bool there = warp_uniform((int)(tile < tiles && (!active || by_list || active[tile / shape.tiles])));
+        if (first && second) {
+            await_copies();
+            async_fence_own();
+            __syncthreads();
+        }
         if (there) {
             TileShare share = share_of(tile);
             groups.bring(images + (u64)share.sample * shape.area() * C, share.top, share.left);
             // A thread has a pixel with all of its channels.
             Place own;
             if (share.find(shape, groups.crew.thread(), 0, own)) finish.expect(shape, own);
+            // Each turns what it brought itself.
+            await_copies();
+            groups.halve();
         }
-        // Each thread turns what it brought itself, and what it brings of the weights is there for all after the barrier.
-        await_copies();
-        if (there) groups.halve();
         async_fence_own();
-        if (first) __syncthreads();
+        // The first team waits for the weights.
+        if (first && !second) __syncthreads();
         else groups.crew.meet();
         first = false;
         if (!there) continue;
@@ -303,10 +311,13 @@ __device__ void convolve_by_warpgroups(const Convolution& any, u32 batch, const 
                            const u32* active) {                                                                                              \
         convolve_by_warpgroups<C>(shape, batch, images, packed, finish, active);                                                             \
     }
-WARPGROUPS(48, convolve, Keep)
-WARPGROUPS(48, apply, Apply)
-WARPGROUPS(48, linearise, Linearise)
-WARPGROUPS(48, pull, Pull)
+#define ALL_WARPGROUPS(C)               \
+    WARPGROUPS(C, convolve, Keep)       \
+    WARPGROUPS(C, apply, Apply)         \
+    WARPGROUPS(C, linearise, Linearise) \
+    WARPGROUPS(C, pull, Pull)
+ALL_WARPGROUPS(48)
+ALL_WARPGROUPS(32)
 
 // Packs the weights [out][in][tap], a warp for each column. Transposed: the columns are the inputs, the taps mirrored.
 extern "C" __global__ void __launch_bounds__(THREADS) pack_for_warpgroups(u32 channels, const float* weights, u32 transposed, float* packed) {
