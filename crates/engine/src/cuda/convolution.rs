@@ -216,6 +216,10 @@ impl Convolution {
 
     /// How it is shared out over kernels with warpgroups' products, if they do it: by its shape and the GPU alone.
     fn by_warpgroups(&self, gpu: &Gpu) -> Option<Sharing> {
+        if gpu.is_hopper() { self.warpgroup_sharing() } else { None }
+    }
+
+    fn warpgroup_sharing(&self) -> Option<Sharing> {
         let channels = WARPGROUP_CHANNELS.contains(&self.inputs) && self.inputs == self.outputs;
         let single = [self.planes_in, self.planes_out, self.side] == [1, 1, 3];
         let tiles = |tile: (usize, usize)| (self.height.div_ceil(tile.0), self.width.div_ceil(tile.1));
@@ -223,14 +227,10 @@ impl Convolution {
         let candidates = WARPGROUP_TILE_SIZES.into_iter().map(|tile| (tile, tiles(tile)));
         let fitting = candidates.filter(|(_, tiles)| !self.normalised || tiles.0 == 1);
         let (tile, tiles) = fitting.min_by_key(|(_, tiles)| tiles.0 * tiles.1)?;
-        // What hangs over the image is computed for nothing.
+        // What hangs over the image is computed for nothing: at most a third.
         let hardly_over = tiles.0 * tiles.1 * PIXELS * 2 <= self.area() * 3;
-        (gpu.is_hopper() && channels && single && hardly_over).then_some(Sharing {
-            tile,
-            tiles,
-            columns: self.outputs / 8,
-            groups: 1,
-        })
+        let sharing = Sharing { tile, tiles, columns: self.outputs / 8, groups: 1 };
+        (channels && single && hardly_over).then_some(sharing)
     }
 
     /// Whether a block has whole columns, and normalises them. (Of columns of one entry it would have too many.)
@@ -643,6 +643,39 @@ mod tests {
             }
         }
         assert_eq!(convolution(32, 32, 48, 1, 3).sharing().tile, (16, 16));
+    }
+
+    #[test]
+    fn tiles_for_warpgroups_cover_the_image_and_hang_over_by_a_third_at_most() {
+        let tiled = |height, width, channels, normalised| {
+            let convolution = Convolution { normalised, ..convolution(height, width, channels, 1, 3) };
+            convolution.warpgroup_sharing().map(|sharing| (sharing.tile, sharing.tiles))
+        };
+        assert_eq!(tiled(32, 32, 48, false), Some(((16, 16), (2, 2))));
+        assert_eq!(tiled(32, 32, 48, true), Some(((32, 8), (1, 4))));
+        assert_eq!(tiled(28, 28, 32, false), Some(((16, 16), (2, 2))));
+        assert_eq!(tiled(28, 28, 32, true), Some(((32, 8), (1, 4))));
+        assert_eq!(tiled(16, 16, 48, true), Some(((16, 16), (1, 1))));
+        assert_eq!(tiled(32, 8, 48, false), Some(((32, 8), (1, 1))));
+        // Too much of them would hang over, whole columns do not fit, or there is no kernel.
+        for (height, width, channels, normalised) in [
+            (8, 8, 48, false),
+            (33, 33, 48, false),
+            (40, 32, 48, true),
+            (32, 32, 40, false),
+            (32, 32, 64, false),
+        ] {
+            assert_eq!(tiled(height, width, channels, normalised), None, "{channels} x {height} x {width}");
+        }
+        for height in 1..70 {
+            for width in 1..70 {
+                let Some((tile, tiles)) = tiled(height, width, 32, false) else { continue };
+                assert!(tile.0 * tiles.0 >= height && tile.1 * tiles.1 >= width);
+                assert!((tile.0 + 2) * (tile.1 + 2) <= WARPGROUP_HALO);
+                // What lies beyond a border comes from the other one by one step.
+                assert!(tile.0 * tiles.0 < 2 * height && tile.1 * tiles.1 < 2 * width, "{height} x {width}");
+            }
+        }
     }
 
     #[test]
