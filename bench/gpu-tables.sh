@@ -3,8 +3,8 @@
 # nothing. Every run is written to its ledger as it ends, and begun runs go on from their last epoch (runs/), so this may be
 # stopped at any time and called again.
 #   bench/gpu-tables.sh [SECONDS]      stops after so many seconds (default: when all runs are made)
-# Where minutes are few, runs that end soon first (one took 21 s alone on an H200; the others 10 to 35 s by the shares that they had):
-#   MODELS=explicit-tanh,excitatory,split-sign,power-ratio,subdeq-abs-normalized-tanh,subdeq-normalized-power-tanh bench/gpu-tables.sh 1500
+# Where minutes are few, runs that end soon first (one of these took 41 s of an H200, by the share that it had):
+#   COLUMNS=svhn MODELS=monotone,monotone-tied,mondeq-relu bench/gpu-tables.sh 600
 # SUBDEQ (the program), DATA (the data sets), COLUMNS, MODELS, SEEDS, JOBS (runs side by side per column), OUT (ledgers), RUNS may be set.
 set -u
 cd "$(dirname "$0")/.."
