@@ -1,10 +1,11 @@
 // Convolutions of 3 x 3 taps by Hopper's warpgroup products (wgmma), f32 accurate, for as many channels out as in: as convolutions.cu, with the
 // weights in shared memory for the whole launch.
 //
-// A block has two teams of two warpgroups. A team takes tile after tile of 256 pixels: it brings the tile and its halo as they are, turns them
-// into f16 halves in the same place, scaled by a power of two of the tile's own, multiplies, and goes on with the sums as convolutions.cu does. The
-// second team begins later, when it has brought the weights: else both would wait for memory at the same time, and then for the tensor cores. Halves lie as [16 channels][high, low][8 channels][pixel of the halo][8 channels]: a tap
-// is an offset of 16 bytes for each pixel (onchip.cuh). A warpgroup has two of the tile's four squares of 8 x 8 pixels. Tiles may hang over the image.
+// A block has two teams of two warpgroups. A team takes tile after tile of 256 pixels, which may hang over the image: it brings the tile and its
+// halo as they are, turns them into f16 halves in the same place, scaled by a power of two of the tile's own, multiplies, and goes on with the sums
+// as convolutions.cu does. The second team begins later, when it has brought the weights: else both would wait for memory at the same time, and then
+// for the tensor cores. Halves lie as [16 channels][high, low][8 channels][pixel of the halo][8 channels]: a tap is an offset of 16 bytes for each
+// pixel (onchip.cuh). A warpgroup has two of the tile's four squares of 8 x 8 pixels.
 //
 // Tensor cores truncate as they add: what the low halves add is one sum, the high ones are three, one for each row of taps, added with rounding.
 // Nothing depends on other samples: the same bits in any batch.
