@@ -27,6 +27,9 @@ const WARPGROUP_BLOCKS: u32 = 132;
 const WARPGROUP_TILE_SIZES: [(usize, usize); 2] = [(16, 16), (32, 8)];
 const WARPGROUP_HALO: usize = 345;
 
+/// The kernels that do one thing with the sums: for each number of columns of a block, and of channels with warpgroups' products.
+type Kernels = ([&'static str; BLOCK_COLUMNS.len()], [&'static str; WARPGROUP_CHANNELS.len()]);
+
 /// Images that are convolved with kernels of `side x side` taps.
 #[derive(Clone, Copy)]
 pub(super) struct Convolution {
@@ -264,12 +267,10 @@ impl Convolution {
         launch!(gpu, "pack_convolution", grid, &shape, first, second, transposed, packed)
     }
 
-    /// `names`: for each number of columns of a block ([`BLOCK_COLUMNS`]), and of channels with warpgroups' products
-    /// ([`WARPGROUP_CHANNELS`]).
     fn launch(
         &self,
         gpu: &Gpu,
-        names: ([&'static str; 3], [&'static str; 2]),
+        names: Kernels,
         images: &Memory<f32>,
         packed: &Memory<f32>,
         finish: Argument,
@@ -432,7 +433,7 @@ impl Convolution {
     }
 }
 
-const PULL: ([&str; 3], [&str; 2]) = (
+const PULL: Kernels = (
     ["pull_convolution_6", "pull_convolution_4", "pull_convolution_2"],
     ["warpgroup_pull_48", "warpgroup_pull_32"],
 );

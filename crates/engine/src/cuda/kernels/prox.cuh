@@ -2,8 +2,8 @@
 #pragma once
 #include "map.cuh"
 
-// From the start below, 12 steps reach rounding level for every step t in [1/64, 64] (tested on the CPU); most numbers need four or five. After
-// a step of Newton's that is smaller than this, relatively, what is left is its square times |1 - t| s'' / (2 min(t, 1)), below 25 s'' there.
+// From the start below, 12 steps reach rounding level for every step t in [1/64, 64] (tested on the CPU); most numbers need fewer. After a step of
+// Newton's that is smaller than this, relatively, what is left is its square times |1 - t| |s''| / (2 min(t, 1)): below 32 |s''| for those t.
 #define NEWTON_STEPS 14
 #define NEWTON_LAST 1e-5f
 
