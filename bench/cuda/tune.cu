@@ -1,7 +1,7 @@
 // Kernels of the engine by themselves, at the shape of cifar-conv (128 x 48 x 32 x 32), all samples active or (TUNE_LEFT=16) so many: to try a change of a kernel
 // without building the program, on a machine that has a GPU and nvcc but no Rust.
 //   nvcc -std=c++17 -O3 -lineinfo -gencode arch=compute_80,code=sm_90 -I crates/engine/src/cuda/kernels -DCONVOLUTIONS_FILE='"convolutions.cu"' bench/cuda/tune.cu -o tune
-// One of CONVOLUTIONS_FILE, WARPGROUPS_FILE (for compute_90a and sm_90a), ANDERSON_FILE (anderson_clusters.cu: for compute_90) and FOURIER_FILE (with RIPPLES_FILE, the images of 32 x 32)
+// One of CONVOLUTIONS_FILE, WARPGROUPS_FILE (for compute_90a and sm_90a), ANDERSON_FILE (anderson_clusters.cu: for compute_90), ONCHIP_ANDERSON_FILE (onchip_anderson.cu: for compute_90a) and FOURIER_FILE (with RIPPLES_FILE, the images of 32 x 32)
 // names the kernels. Prints us, median of 21.
 #include <algorithm>
 #include <cmath>
@@ -145,6 +145,46 @@ int main() {
     measure("pull", LAUNCH(pull_convolution, warpgroup_pull, plain, pull)), size();
     measure("pull, normalised", LAUNCH(pull_convolution, warpgroup_pull, columns, pulled)), size();
     measure("linearise", LAUNCH(linearise_convolution, warpgroup_linearise, plain, linearise)), size();
+}
+#endif
+
+#ifdef ONCHIP_ANDERSON_FILE
+#include ONCHIP_ANDERSON_FILE
+// Random halves of weights, and what their sums are multiplied by, so large that the solves need many iterations.
+static uint4* halves(float size) {
+    const size_t count = 2 * 9 * TUNED_CHANNELS * TUNED_CHANNELS;
+    std::vector<uint4> memory((2 * count + 4 * TUNED_CHANNELS) / 16);
+    __half* to = (__half*)memory.data();
+    unsigned state = 1;
+    for (size_t i = 0; i < count / 2; i++) state = state * 1664525u + 1013904223u, to[i] = __float2half((float)(state >> 8) / 8388608.0f - 1.0f), to[count / 2 + i] = __float2half(0.0f);
+    for (int i = 0; i < TUNED_CHANNELS; i++) ((float*)(to + count))[i] = size;
+    return of(memory);
+}
+template <class Kernel>
+static void solves(const char* name, Kernel kernel, OnchipAnderson a, const float* start) {
+    const int shared = AndersonOnChip<ANDERSON_FORWARD, false>::SHARED;
+    size_t left = getenv("TUNE_LEFT") ? atoi(getenv("TUNE_LEFT")) : TUNED_BATCH;
+    allow(kernel, shared);
+    for (unsigned most : {10, 30}) {
+        a.max_iterations = most;
+        char label[80];
+        snprintf(label, sizeof label, "%s, %u iterations", name, most);
+        measure(label, [&] { kernel<<<left * 8, 512, shared>>>(a); }, [&] { cudaMemcpy(a.state, start, left * TUNED_LEN * 4, cudaMemcpyDeviceToDevice); });
+    }
+    std::vector<OnchipStep> reports(left);
+    check(cudaMemcpy(reports.data(), a.reports, sizeof(OnchipStep) * left, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    printf("%34s %u iterations, outcome %u, residual %.9g, last %.9g\n", "", reports[0].iterations, reports[0].outcome, reports[0].residual, reports[left - 1].residual);
+}
+int main() {
+    const size_t all = TUNED_BATCH * TUNED_LEN;
+    float *y = noise(all, 1.0f, 2), *start = noise(all, 1.0f), *slopes = noise(all, 1.0f, 3);
+    OnchipAnderson a = {};
+    a.weights = halves(0.06f), a.drive = y, a.slope = slopes, a.states = start, a.gradients = y, a.inverses = noise(TUNED_BATCH * TUNED_SIDE * TUNED_CHANNELS, 1.0f, 5);
+    a.state = room<float>(all), a.reports = room<OnchipStep>(TUNED_BATCH), a.bad = room<uint32_t>(1), a.ridge = 1e-4, a.shift = 1.2f, a.power = 1.0f;
+    solves("solve", onchip_anderson_solve, a, start);
+    solves("solve, normalised", onchip_anderson_solve_normalised, a, start);
+    solves("adjoint", onchip_anderson_adjoint, a, start);
+    solves("adjoint, normalised", onchip_anderson_adjoint_normalised, a, start);
 }
 #endif
 

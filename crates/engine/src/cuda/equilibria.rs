@@ -4,6 +4,7 @@ use super::gpu::{Grid, Memory};
 use super::kernel::launch;
 use super::memory::CudaTally;
 use super::onchip::{self, Onchip};
+use super::onchip_anderson::Iterated;
 use super::plan::{CudaPlan, Operators, Work};
 use super::product::{Axis, Factor, add_outer_products};
 use super::solve::{MOST, Method, Problem};
@@ -170,11 +171,19 @@ impl Equilibria for Cuda {
         let reports = &mut reports.0;
         match scheme {
             Scheme::Plain(method) => {
-                work.iterates[0].reserve(sizes.states)?;
+                let on_chip = operators.ridge_on_chip(method, stopping)?;
+                let (grid, states) = (Grid::entries(sizes.states), sizes.states);
+                if let Some(ridge) = on_chip {
+                    if let Start::Constant(value) = start {
+                        launch!(self.gpu, "fill", grid, &mut *z, states, value as f32)?;
+                    }
+                    let iterated = Iterated::Map { y };
+                    return operators.solve_on_chip(batch, iterated, ridge, stopping, z, reports);
+                }
+                work.iterates[0].reserve(states)?;
                 match start {
-                    Start::Given => work.iterates[0].copy_from(z, sizes.states)?,
+                    Start::Given => work.iterates[0].copy_from(z, states)?,
                     Start::Constant(value) => {
-                        let (grid, states) = (Grid::entries(sizes.states), sizes.states);
                         launch!(self.gpu, "fill", grid, &mut work.iterates[0], states, value as f32)?;
                     }
                 }
@@ -328,30 +337,37 @@ impl Cuda {
                     memory,
                     ..
                 } = work;
-                let parts = operators.measured_by(method, stopping).map(|[_, adjoint]| adjoint);
-                measured.reserve(batch * parts.unwrap_or(0))?;
-                iterates[0].reserve(batch * q_len)?;
-                ends.reserve(batch * q_len)?;
+                let on_chip = operators.ridge_on_chip(method, stopping)?;
+                let start = if on_chip.is_some() { &mut *ends } else { &mut iterates[0] };
+                start.reserve(batch * q_len)?;
                 gradient.reserve(sizes.states)?;
                 gradient.copy_from(v, sizes.states)?;
-                operators.q_of(batch, linearisation, gradient, None, gained, &mut iterates[0], None)?;
-                let mut problem = operators.problem(batch, q_len, method, stopping, (v, operators.len()));
-                problem.measured = parts.map(|parts| (&*measured, parts));
-                let distances = parts.map(|_| &*measured);
-                problem.solve(samples, memory, iterates, ends, reports, |q, image, active| {
-                    let active = Some(active);
-                    operators.adjoint_step(
-                        batch,
-                        linearisation,
-                        q,
-                        v,
-                        gradient,
-                        gained,
-                        image,
-                        distances,
-                        active,
-                    )
-                })?;
+                operators.q_of(batch, linearisation, gradient, None, gained, start, None)?;
+                if let Some(ridge) = on_chip {
+                    let iterated = Iterated::Derivative { v, at: linearisation };
+                    operators.solve_on_chip(batch, iterated, ridge, stopping, ends, reports)?;
+                } else {
+                    let parts = operators.measured_by(method, stopping).map(|[_, adjoint]| adjoint);
+                    measured.reserve(batch * parts.unwrap_or(0))?;
+                    ends.reserve(batch * q_len)?;
+                    let mut problem = operators.problem(batch, q_len, method, stopping, (v, operators.len()));
+                    problem.measured = parts.map(|parts| (&*measured, parts));
+                    let distances = parts.map(|_| &*measured);
+                    problem.solve(samples, memory, iterates, ends, reports, |q, image, active| {
+                        let active = Some(active);
+                        operators.adjoint_step(
+                            batch,
+                            linearisation,
+                            q,
+                            v,
+                            gradient,
+                            gained,
+                            image,
+                            distances,
+                            active,
+                        )
+                    })?;
+                }
             }
             Scheme::PeacemanRachford { step } => {
                 self.split_adjoint(operators, work, batch, v, (step, true), stopping, reports)?;

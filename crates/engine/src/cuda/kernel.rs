@@ -77,7 +77,8 @@ modules! {
     "onchip_c16",
     "onchip_c32",
     "onchip_c48",
-    "onchip_c64";
+    "onchip_c64",
+    "onchip_anderson";
 }
 
 /// The file of kernels of this name.
@@ -301,6 +302,9 @@ mod tests {
 
     const HOPPER_HEADERS: &str = concat!(include_str!("kernels/dev.cuh"), include_str!("kernels/onchip.cuh"));
 
+    const ONCHIP_ANDERSON_HEADERS: &str =
+        concat!(include_str!("kernels/dev.cuh"), include_str!("kernels/onchip_anderson.cuh"));
+
     /// What only some files include.
     const COPIES: &str = include_str!("kernels/copies.cuh");
     const CONVOLUTIONS: &str = include_str!("kernels/convolutions.cuh");
@@ -322,6 +326,7 @@ mod tests {
     fn the_ptx_is_that_of_the_sources() {
         for Module { name, ptx, target, source } in MODULES {
             let headers = match target {
+                Target::Hopper if *name == "onchip_anderson" => ONCHIP_ANDERSON_HEADERS,
                 Target::Hopper if name.starts_with("onchip") => HOPPER_HEADERS,
                 _ => HEADERS,
             };

@@ -23,6 +23,7 @@ mod layers;
 mod linear;
 mod memory;
 mod onchip;
+mod onchip_anderson;
 mod parametrise;
 mod plan;
 mod planes;

@@ -1,7 +1,7 @@
 //! Plans on a GPU: a map's weights as the kernels read them, and the memory that its solves need.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::convolution::{Convolution, LARGEST_SIDE, Norm};
 use super::fourier::Waves;
@@ -9,6 +9,7 @@ use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
 use super::not_yet;
 use super::onchip::Onchip;
+use super::onchip_anderson;
 use super::product::{Active, Axis, Factor, Lie, Target, multiply};
 use super::resolvent::Resolvent;
 use super::solve::{Distance, MethodMemory, SampleMemory};
@@ -42,6 +43,8 @@ pub(super) struct Operators {
     pub resolvent: Option<Resolvent>,
     /// Kernels for whole solves, where the map has such.
     pub onchip: Option<Onchip>,
+    /// Whether it has such for Anderson's method: looked up when they are first wanted.
+    anderson_on_chip: OnceLock<bool>,
 }
 
 /// Weights as a convolution reads them.
@@ -85,6 +88,13 @@ pub(super) struct Linearisation {
     pub normalised: Memory<f32>,
     gradient: Memory<f32>,
     inverse: Memory<f32>,
+}
+
+impl Linearisation {
+    /// Of the normalisation, for the kernels.
+    pub fn norm(&self) -> Norm {
+        Norm::new(&self.normalised, &self.gradient, &self.inverse)
+    }
 }
 
 /// What the kernels read of a map.
@@ -203,6 +213,7 @@ impl CudaPlan {
             bad: Memory::zeros(gpu, 3)?,
             resolvent: None,
             onchip: Onchip::of(gpu, map)?,
+            anderson_on_chip: OnceLock::new(),
         };
         let linearisation =
             Linearisation { slopes: empty(), normalised: empty(), gradient: empty(), inverse: empty() };
@@ -294,6 +305,20 @@ impl Operators {
             stale.store(false, Ordering::Relaxed);
         }
         Ok(room)
+    }
+
+    /// The same of the convolution of a batch's states.
+    pub fn packed_weights(&self, batch: usize, transposed: bool) -> Result<&Memory<f32>> {
+        let convolution = self.convolution(batch, 1, 1).expect("a convolution's weights are asked for");
+        self.packed(&convolution, transposed)
+    }
+
+    pub fn has_anderson_on_chip(&self) -> Result<bool> {
+        if let Some(&known) = self.anderson_on_chip.get() {
+            return Ok(known);
+        }
+        let found = onchip_anderson::is_for(&self.gpu, &self.map)?;
+        Ok(*self.anderson_on_chip.get_or_init(|| found))
     }
 
     /// A convolution of the state, from `planes_in` to `planes_out` images; `None` for dense maps.
@@ -721,9 +746,16 @@ impl Operators {
                 return convolution.pull(gpu, q, packed, v, Some(slopes), image, distances, active);
             }
             if convolution.normalises() {
-                let Linearisation { slopes, normalised, gradient, inverse } = linearisation;
-                let norm = Norm::new(normalised, gradient, inverse);
-                return convolution.pull_through(gpu, q, packed, v, norm, slopes, image, active);
+                return convolution.pull_through(
+                    gpu,
+                    q,
+                    packed,
+                    v,
+                    linearisation.norm(),
+                    slopes,
+                    image,
+                    active,
+                );
             }
             g.reserve(batch * self.len())?;
             convolution.pull(gpu, q, packed, v, None, g, None, active)?;

@@ -16,7 +16,7 @@ pub(super) const MOST: usize = 8;
 /// Anderson's memory is kept in `f16` for states longer than this, where reading it is what takes time, and for ridges from this one
 /// on: they change the weights more than rounding does.
 const NARROW_LEN: usize = 8192;
-const NARROW_RIDGE: f64 = 1e-6;
+pub(super) const NARROW_RIDGE: f64 = 1e-6;
 /// Longer states have a multiprocessor for themselves, or (Hopper, windows up to this one) a cluster of so many blocks:
 /// `kernels/anderson_clusters.cu`.
 const WIDE_LEN: usize = 16384;

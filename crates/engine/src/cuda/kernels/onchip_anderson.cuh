@@ -1,0 +1,551 @@
+// Whole solves by Anderson's method in one launch, everything of a sample on chip (Hopper): 48 channels of 32 x 32, zero padded.
+//
+// A sample has a cluster of eight blocks, each a tile of 16 rows and 8 columns. In its shared memory a block has the weights (f16 halves), the
+// argument with its halo (f16 halves), and what is kept of the last four pairs: residuals and differences of images, f16 as in anderson.cuh.
+// Argument, image and the image before are in registers. Nothing but y (or v and the slopes) is read from device memory in an iteration.
+//
+// 512 threads. Products: warpgroups 0 and 1 multiply high halves by high halves, one square of 8 x 8 pixels each, 2 and 3 what the low ones
+// add; then each thread of a pair gives the other half of its sums. A thread has one pixel and 12 of its channels.
+//
+// Two meetings of the cluster in an iteration: sums (products of residuals) to all blocks, whose first warp decides, each the same; then borders of the next argument
+// and votes on it. Who has what comes in a meeting knows that all had what came in the one before.
+#pragma once
+#include <cstring>
+#include "dev.cuh"
+
+#ifdef EMU
+DEV void pair_barrier(int) { block_barrier(); }
+DEV float log2_fast(float x) { return log2f(x); }
+DEV void max_shared(uint32_t* at, uint32_t x) { if (*at < x) *at = x; }
+#else
+/// A barrier of two warps, the ones of this number.
+DEV void pair_barrier(int pair) { asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory"); }
+DEV void max_shared(uint32_t* at, uint32_t x) { asm volatile("red.shared.max.u32 [%0], %1;" ::"r"(smem_addr(at)), "r"(x) : "memory"); }
+DEV float log2_fast(float x) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+#endif
+
+struct OnchipStep {       // as `Report`
+  uint32_t iterations, outcome;
+  double residual;
+};
+struct OnchipAnderson {
+  const uint4* weights;   // as pack_for_warpgroups has them, then what each output's sums are to be multiplied by
+  const float* drive;     // y, or v: [n][32][32][48]
+  const float* slope;     // D of an adjoint
+  // The derivative of a normalisation: normalised states, gradients of their norms, and what they were multiplied by: one for each column.
+  const float* states;
+  const float* gradients;
+  const float* inverses;
+  float* state;           // the start; then the answer
+  OnchipStep* reports;
+  const uint32_t* bad;    // not 0: a weight is not finite
+  double tolerance, ridge;
+  float shift, base, power;
+  uint32_t inner, has_power, max_iterations;
+};
+enum { ANDERSON_FORWARD, ANDERSON_ADJOINT };
+
+template <int KIND, bool NORMALISED> struct AndersonOnChip {
+  static constexpr int C = 48, SIDE = 32, ROWS = 16, COLS = 8, CL = 8, THREADS = 512, WARPS = 16, WINDOW = 5, KEPT = 4;
+  static constexpr int NT = C / 8, KC = C / 16, PITCH = COLS + 2, PIXELS = 185, PLANE = PIXELS * 16, STEP = 4 * PLANE, HALVES = KC * STEP;
+  static constexpr int WEIGHTS = 9 * C * C * 2, ARRAY = NT * THREADS * 4, VALUES = 6;
+  static constexpr int AT_WEIGHTS = HALVES, AT_RESIDUALS = AT_WEIGHTS + 2 * WEIGHTS, AT_DIFFERENCES = AT_RESIDUALS + KEPT * ARRAY;
+  static constexpr int AT_GIVEN = AT_DIFFERENCES + KEPT * ARRAY, AT_COLUMNS = AT_GIVEN + 4 * THREADS * 4, COLUMNS = COLS * C * 4, AT_SLOTS = AT_COLUMNS + 2 * COLUMNS, SLOTS = CL * WARPS * 4;
+  static constexpr int AT_OWN = AT_SLOTS + 2 * SLOTS, AT_KNOWN = AT_OWN + VALUES * WARPS * 4, AT_FLOWS = AT_KNOWN + 768, SHARED = AT_FLOWS + 24;
+  static constexpr double LEN = (double)SIDE * SIDE * C;
+  static_assert((ROWS + 2) * PITCH <= PIXELS && CL * VALUES * 8 <= SLOTS && SHARED <= 232448, "room");
+
+  // What the first warp knows and says.
+  struct Known {
+    double gram[WINDOW][WINDOW], matrix[WINDOW][WINDOW], sides[WINDOW], scales[WINDOW], weights[WINDOW], sums[8];
+    float backs[KEPT], steps[KEPT];
+    double residual, difference, size, best;
+    uint32_t count, newest, place, accelerated, since;
+    uint32_t helped, ended, solved;
+    uint32_t spoiled;       // y or v is not finite
+    float to;               // what the next pair is multiplied by
+    float scale;            // and the next argument
+  };
+  static_assert(sizeof(Known) <= 768, "room");
+
+  // What a thread may say of its part of a combination: it is not finite, not positive, and the image was not.
+  static constexpr uint32_t NOT_FINITE = 1, NOT_POSITIVE = 2, WAS_NOT = 4;
+
+  const OnchipAnderson& a;
+  unsigned char* sm;
+  uint32_t base;
+  int rank, band, group, sample, warp, lane, role, square;
+  int turns, exchanges;
+  int row, col;             // of this thread's pixel in its tile
+  float z[2 * NT], f[2 * NT], before[2 * NT];
+  __device__ explicit AndersonOnChip(const OnchipAnderson& args) : a(args) {}
+
+  DEV Known& known() const { return *reinterpret_cast<Known*>(sm + AT_KNOWN); }
+  DEV size_t global() const { return (((size_t)sample * SIDE + band * ROWS + row) * SIDE + group * COLS + col) * C + (lane & 3) * 2; }
+  DEV uint32_t flow() const { return base + AT_FLOWS + (turns & 1) * 8; }
+  DEV uint32_t& word(int at) const { return *reinterpret_cast<uint32_t*>(sm + at); }
+  DEV int residual_at(int place, int n) const { return AT_RESIDUALS + (place * NT + n) * THREADS * 4 + thread_index() * 4; }
+  DEV int difference_at(int place, int n) const { return residual_at(place, n) + (AT_DIFFERENCES - AT_RESIDUALS); }
+
+  /// For arguments of about this size: their root mean square becomes 32 to 64, so that low halves keep 11 bits and high ones do not overflow.
+  static DEV float argument_scale(double squares) { return 128.0f * scale_for((float)sqrt(squares / LEN)); }
+  DEV void begin() {
+    sm = dyn_smem();
+    base = smem_addr(sm);
+    rank = (int)cluster_rank();
+    band = rank & 1, group = rank >> 1;
+    sample = block_index() / CL;
+    warp = warp_uniform(thread_index() >> 5);
+    lane = thread_index() & 31;
+    role = warp >> 3, square = (warp >> 2) & 1;
+    row = square * 8 + (warp & 3) * 2 + role, col = lane >> 2;
+    turns = exchanges = 0;
+    if (thread_index() == 0) for (int k = 0; k < 3; k++) flow_init(base + AT_FLOWS + 8 * k);
+    if (NORMALISED) clear_columns();
+    for (int i = thread_index(); i < 2 * WEIGHTS / 16; i += THREADS) copy_async(base + AT_WEIGHTS + 16 * i, a.weights + i);
+    for (int i = thread_index(); i < HALVES / 16; i += THREADS) reinterpret_cast<uint4*>(sm)[i] = uint4{0, 0, 0, 0};
+    copies_arrived();
+    // Nobody may store into this block before it has begun.
+    cluster_barrier();
+  }
+
+  // ---- meetings ----
+  /// Sums over the whole sample, for the first warp: all threads bring their parts.
+  DEV void sum_up(const float (&parts)[VALUES]) {
+#pragma unroll
+    for (int v = 0; v < VALUES; v++) {
+      float sum = warp_sum(parts[v]);
+      if (lane == 0) *reinterpret_cast<float*>(sm + AT_OWN + (v * WARPS + warp) * 4) = sum;
+    }
+    block_barrier();
+    if (warp == 0) {
+      uint32_t slots = AT_SLOTS + (turns & 1) * SLOTS, bar = flow();
+      if (lane == 0) flow_expect(bar, CL * VALUES * 8);
+      if (lane < VALUES) {
+        double sum = 0.0;
+        for (int k = 0; k < WARPS; k++) sum += (double)*reinterpret_cast<const float*>(sm + AT_OWN + (lane * WARPS + k) * 4);
+        uint32_t halves[2];
+        memcpy(halves, &sum, 8);
+        uint32_t to = base + slots + (rank * VALUES + lane) * 8;
+        for (int other = 0; other < CL; other++)
+          for (int k = 0; k < 2; k++) flow_store(to + 4 * k, bar, other, halves[k]);
+      }
+      flow_wait(bar, (turns >> 1) & 1);
+      if (lane < VALUES) {
+        double sum = 0.0;
+        for (int k = 0; k < CL; k++) sum += *reinterpret_cast<const double*>(sm + slots + (k * VALUES + lane) * 8);
+        known().sums[lane] = sum;
+      }
+      warp_barrier();
+    }
+    turns++;
+  }
+  /// The argument, as scaled halves, to where the products find it, borders also to the neighbours. Whether it may stay there, by what all
+  /// threads of the cluster say of it.
+  DEV bool put(float scale, uint32_t vote) {
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      float x = z[2 * n] * scale, y = z[2 * n + 1] * scale;
+      uint32_t high = pack_f16(x, y);
+      float2 h = unpack_f16(high);
+      uint32_t low = pack_f16(x - h.x, y - h.y);
+      put_pair_of_halves(n, high, low);
+    }
+    uint32_t said = (warp_any(vote & NOT_FINITE) ? NOT_FINITE : 0) | (warp_any(vote & NOT_POSITIVE) ? NOT_POSITIVE : 0) | (warp_any(vote & WAS_NOT) ? WAS_NOT : 0);
+    uint32_t slots = AT_SLOTS + (turns & 1) * SLOTS, bar = flow();
+    if (lane < CL) flow_store(base + slots + (rank * WARPS + warp) * 4, bar, lane, said);
+    if (thread_index() == 0) flow_expect(bar, SLOTS + COLS * C * 4 + ((group > 0) + (group < 3)) * (ROWS + 1) * C * 4);
+    async_fence_own();
+    block_barrier();
+    flow_wait(bar, (turns >> 1) & 1);
+    async_fence_own();
+    uint32_t all = 0;
+    for (int i = lane; i < SLOTS / 4; i += 32) all |= word(AT_SLOTS + (turns & 1) * SLOTS + 4 * i);
+    turns++;
+    return !warp_any(all & NOT_FINITE) && (!warp_any(all & NOT_POSITIVE) || warp_any(all & WAS_NOT));
+  }
+  DEV void put_pair_of_halves(int n, uint32_t high, uint32_t low) const {
+    int at = ((n / 2) * 4 + n % 2) * PLANE + ((row + 1) * PITCH + col + 1) * 16 + (lane & 3) * 4;
+    word(at) = high, word(at + 2 * PLANE) = low;
+    bool down = band == 0 ? row == ROWS - 1 : row == 0, left = col == 0 && group > 0, right = col == COLS - 1 && group < 3;
+    int vertical = (band == 0 ? -ROWS : ROWS) * PITCH * 16, sideways = left ? COLS * 16 : -COLS * 16;
+    if (down) send(at + vertical, rank ^ 1, high, low);
+    if (left || right) {
+      int other = left ? rank - 2 : rank + 2;
+      send(at + sideways, other, high, low);
+      if (down) send(at + vertical + sideways, other ^ 1, high, low);
+    }
+  }
+  DEV void send(int at, int other, uint32_t high, uint32_t low) const {
+    flow_store(base + at, flow(), other, high);
+    flow_store(base + at + 2 * PLANE, flow(), other, low);
+  }
+
+  // ---- the map ----
+  DEV void multiply_row(float (&sums)[NT][4], uint64_t pixels, uint64_t weights, int keep) const {
+#pragma unroll
+    for (int right = 0; right < 3; right++)
+#pragma unroll
+      for (int k = 0; k < KC; k++) {
+        wgmma_f16(sums, pixels + (right + k * (STEP / 16)), weights + (right * NT + 2 * k) * C, keep);
+        keep = 1;
+      }
+  }
+  /// W of the argument, for this thread's numbers.
+  DEV void convolve(float scale, float (&u)[2 * NT]) {
+    uint64_t weights = wgmma_factor(base + AT_WEIGHTS, C * 16, 128);
+    uint64_t pixels = wgmma_factor(base + square * 8 * PITCH * 16, PLANE, PITCH * 16);
+    constexpr int ROW = 3 * NT * C;
+    float total[NT][4], some[NT][4];
+    if (role == 0) {
+#pragma unroll
+      for (int n = 0; n < NT; n++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) total[n][k] = 0.0f;
+#pragma unroll 1
+      for (int down = 0; down < 3; down++) {
+        wgmma_ready(some);
+        wgmma_fence();
+        multiply_row(some, pixels + down * PITCH, weights + down * ROW, 0);
+        wgmma_commit();
+        wgmma_wait<0>();
+        wgmma_ready(some);
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+          for (int k = 0; k < 4; k++) total[n][k] += some[n][k];
+      }
+    } else {
+      wgmma_ready(total);
+      wgmma_fence();
+#pragma unroll
+      for (int down = 0; down < 3; down++) {
+        multiply_row(total, pixels + 2 * PLANE / 16 + down * PITCH, weights + down * ROW, down);
+        multiply_row(total, pixels + down * PITCH, weights + WEIGHTS / 16 + down * ROW, 1);
+      }
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_ready(total);
+    }
+    // A pixel's sums are in two threads: the first has the upper pixel's in the end, the second the lower one's.
+    float* given = reinterpret_cast<float*>(sm + AT_GIVEN) + (warp & 7) * 2 * 2 * 64;
+    float back = inverse_power(scale);
+#pragma unroll
+    for (int first = 0; first < NT; first += 2) {
+#pragma unroll
+      for (int n = first; n < first + 2; n++)
+        *reinterpret_cast<float2*>(given + (role * 2 + n - first) * 64 + 2 * lane) =
+            role == 0 ? make_float2(total[n][2], total[n][3]) : make_float2(total[n][0], total[n][1]);
+      pair_barrier(warp & 7);
+#pragma unroll
+      for (int n = first; n < first + 2; n++) {
+        float2 other = *reinterpret_cast<const float2*>(given + ((role ^ 1) * 2 + n - first) * 64 + 2 * lane);
+        float2 by = read_only(reinterpret_cast<const float2*>(reinterpret_cast<const float*>(a.weights + 2 * WEIGHTS / 16) + n * 8 + (lane & 3) * 2));
+        float x = role == 0 ? total[n][0] : total[n][2], y = role == 0 ? total[n][1] : total[n][3];
+        u[2 * n] = (x + other.x) * back * by.x;
+        u[2 * n + 1] = (y + other.y) * back * by.y;
+      }
+      pair_barrier(warp & 7);
+    }
+  }
+
+  // ---- columns of the image, which two blocks share ----
+  /// A number for each column of the tile: [one of this thread's 12 channels][lane]. Those of this block, or of the one below or above.
+  DEV uint32_t& column(int other, int i) const { return word(AT_COLUMNS + other * COLUMNS + (i * 32 + lane) * 4); }
+  DEV void clear_columns() const {
+    if (thread_index() < COLUMNS / 4) word(AT_COLUMNS + 4 * thread_index()) = 0;
+  }
+  /// This block's numbers to the other one, and the other's here.
+  DEV void exchange_columns() {
+    uint32_t bar = base + AT_FLOWS + 16, at = AT_COLUMNS + 4 * thread_index();
+    block_barrier();
+    if (thread_index() == 0) flow_expect(bar, COLUMNS);
+    if (thread_index() < COLUMNS / 4) flow_store(base + at + COLUMNS, bar, rank ^ 1, word(at));
+    flow_wait(bar, exchanges & 1);
+    exchanges++;
+  }
+  /// Divides columns by their largest numbers.
+  DEV void normalise() {
+#pragma unroll
+    for (int i = 0; i < 2 * NT; i++) max_shared(&column(0, i), bits_of(fabsf(f[i])));
+    exchange_columns();
+#pragma unroll
+    for (int i = 0; i < 2 * NT; i++) {
+      uint32_t one = column(0, i), other = column(1, i);
+      f[i] *= 1.0f / from_bits(one > other ? one : other);
+    }
+  }
+  /// Sums over columns of what threads have, in a fixed order.
+  DEV void sum_columns(float (&x)[2 * NT]) {
+    float* given = reinterpret_cast<float*>(sm + AT_GIVEN);
+#pragma unroll
+    for (int first = 0; first < 2 * NT; first += 4) {
+      block_barrier();
+#pragma unroll
+      for (int i = 0; i < 4; i++) given[(warp * 4 + i) * 32 + lane] = x[first + i];
+      block_barrier();
+      if (warp < 4) {
+        float sum = 0.0f;
+        for (int k = 0; k < WARPS; k++) sum += given[(k * 4 + warp) * 32 + lane];
+        column(0, first + warp) = bits_of(sum);
+      }
+    }
+    exchange_columns();
+#pragma unroll
+    for (int i = 0; i < 2 * NT; i++) x[i] = from_bits(column(band, i)) + from_bits(column(band ^ 1, i));
+  }
+  DEV float image(float u, float y, float slope) const {
+    if (KIND == ANDERSON_ADJOINT) return slope * (u + y);
+    float s = tanh_exact(a.inner ? u + y : u), outer = a.inner ? a.shift : y + a.shift;
+    if (!a.has_power) return s + outer;
+    return exp2_fast(a.power * log2_fast(s + a.base)) + outer;
+  }
+  static DEV float2 pair(const float* p, size_t at) { return read_only(reinterpret_cast<const float2*>(p + at)); }
+  /// f = F(z).
+  DEV void apply(float scale) {
+    constexpr bool BACK = KIND == ANDERSON_ADJOINT;
+    float2 y[NT], d[NT];
+    size_t at = global();
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      y[n] = pair(a.drive, at + n * 8);
+      d[n] = BACK ? pair(NORMALISED ? a.states : a.slope, at + n * 8) : make_float2(0.0f, 0.0f);
+    }
+    float u[2 * NT];
+    convolve(scale, u);
+    if constexpr (BACK && NORMALISED) {
+      float inner[2 * NT];
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+        u[2 * n] += y[n].x, u[2 * n + 1] += y[n].y;
+        inner[2 * n] = d[n].x * u[2 * n], inner[2 * n + 1] = d[n].y * u[2 * n + 1];
+      }
+      sum_columns(inner);
+      size_t column = ((size_t)sample * SIDE + group * COLS + col) * C + (lane & 3) * 2;
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+        float2 gradient = pair(a.gradients, at + n * 8), slope = pair(a.slope, at + n * 8), inverse = pair(a.inverses, column + n * 8);
+        f[2 * n] = slope.x * ((u[2 * n] - inner[2 * n] * gradient.x) * inverse.x);
+        f[2 * n + 1] = slope.y * ((u[2 * n + 1] - inner[2 * n + 1] * gradient.y) * inverse.y);
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+        f[2 * n] = image(u[2 * n], y[n].x, d[n].x);
+        f[2 * n + 1] = image(u[2 * n + 1], y[n].y, d[n].y);
+      }
+      if (NORMALISED) normalise();
+    }
+  }
+
+  // ---- Anderson's step, as anderson.cuh has it ----
+  /// The parts of the new pair's products, and the pair into its place.
+  DEV void put_pair(float (&parts)[VALUES]) {
+    const Known& k = known();
+    uint32_t count = k.count, kept = count < KEPT ? count : KEPT, newest = k.place, next = (newest + 1) % KEPT;
+    float to = k.to;
+#pragma unroll
+    for (int v = 0; v < VALUES; v++) parts[v] = 0.0f;
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      float r0 = f[2 * n] - z[2 * n], r1 = f[2 * n + 1] - z[2 * n + 1];
+#pragma unroll
+      for (int age = 0; age < KEPT; age++) {
+        if ((uint32_t)age >= kept) continue;
+        float2 old = unpack_f16(word(residual_at((newest + KEPT - age) % KEPT, n)));
+        parts[age] = fmaf(r0, old.x, fmaf(r1, old.y, parts[age]));
+      }
+      parts[4] = fmaf(r0, r0, fmaf(r1, r1, parts[4]));
+      parts[5] = fmaf(f[2 * n], f[2 * n], fmaf(f[2 * n + 1], f[2 * n + 1], parts[5]));
+      word(residual_at(next, n)) = pack_f16(r0 * to, r1 * to);
+      word(difference_at(next, n)) = pack_f16((f[2 * n] - before[2 * n]) * to, (f[2 * n + 1] - before[2 * n + 1]) * to);
+    }
+  }
+  /// What becomes of the new pair: by the first warp, the same in every block.
+  DEV void decide(uint32_t iteration) {
+    Known& k = known();
+    if (lane == 0) {
+      k.helped = !k.accelerated || k.sums[4] < k.residual;
+      k.accelerated = 0;
+      if (!k.helped) {
+        k.count = 1;
+      } else {
+        uint32_t kept = k.count < KEPT ? k.count : KEPT, next = k.count == 0 ? 0 : (k.newest + 1) % WINDOW;
+        for (uint32_t age = 0; age < kept; age++) {
+          uint32_t slot = (k.newest + WINDOW - age) % WINDOW;
+          k.gram[next][slot] = k.gram[slot][next] = k.sums[age] * (double)k.backs[(k.place + KEPT - age) % KEPT];
+        }
+        k.gram[next][next] = k.sums[4];
+        k.count = k.count + 1 < WINDOW ? k.count + 1 : WINDOW;
+        k.newest = next;
+        k.place = (k.place + 1) % KEPT;
+        k.backs[k.place] = inverse_power(k.to);
+        k.residual = k.difference = k.sums[4];
+        k.size = k.sums[5];
+      }
+      conclude(iteration);
+    }
+    warp_barrier();
+    bool solved = !k.ended && combination();
+    if (lane == 0) {
+      k.solved = solved;
+      double older = 1.0;
+      for (uint32_t age = 0; age < KEPT; age++) {
+        bool there = solved && age + 1 < k.count;
+        older -= there ? k.weights[age] : 0.0;
+        k.steps[age] = there ? (float)(-older * (double)k.backs[(k.place + KEPT - age) % KEPT]) : 0.0f;
+      }
+      k.to = scale_for((float)sqrt(k.residual / LEN));
+      k.scale = argument_scale(k.size);
+    }
+    warp_barrier();
+  }
+  DEV void conclude(uint32_t iteration) {
+    Known& k = known();
+    double size = *a.bad || k.spoiled ? (double)NAN : k.size, residual = sqrt(k.difference) / (1e-5 + sqrt(size));
+    if (residual < k.best) { k.best = residual; k.since = 0; } else k.since++;
+    uint32_t outcome = 4;
+    if (!(size <= DBL_MAX) || residual != residual) outcome = 3;
+    else if (residual <= a.tolerance) outcome = 0;
+    else if (k.since >= 12 && k.best <= 1000.0 * FLT_EPSILON) outcome = 2;
+    else if (iteration >= a.max_iterations) outcome = 1;
+    k.ended = outcome < 4;
+    if (k.ended && rank == 0) a.reports[sample] = OnchipStep{iteration, outcome, residual};
+  }
+  /// As `combination` of anderson.cuh.
+  DEV bool combination() {
+    Known& k = known();
+    uint32_t count = k.count, me = (uint32_t)lane;
+    if (count < 2) return false;
+    auto slot = [&](uint32_t age) { return (k.newest + WINDOW - age) % WINDOW; };
+    bool mine = me < count;
+    if (mine) k.scales[me] = k.sides[me] = 1.0 / sqrt(k.gram[slot(me)][slot(me)]);
+    warp_barrier();
+    if (mine) {
+      for (uint32_t j = 0; j < me; j++) k.matrix[me][j] = k.gram[slot(me)][slot(j)] * k.scales[me] * k.scales[j];
+      k.matrix[me][me] = 1.0 + a.ridge;
+    }
+    warp_barrier();
+    for (uint32_t p = 0; p < count; p++) {
+      double pivot = k.matrix[p][p];
+      if (!(pivot > 1e-13)) return false;
+      if (mine && me > p) {
+        double part = k.matrix[me][p] / pivot;
+        for (uint32_t j = p + 1; j <= me; j++) k.matrix[me][j] -= part * k.matrix[j][p];
+        k.sides[me] -= part * k.sides[p];
+      }
+      warp_barrier();
+    }
+    for (uint32_t p = count; p-- > 0;) {
+      double weight = k.sides[p] / k.matrix[p][p];
+      if (me == p) k.weights[p] = weight * k.scales[p];
+      if (me < p) k.sides[me] -= k.matrix[p][me] * weight;
+      warp_barrier();
+    }
+    double total = 0.0;
+    for (uint32_t p = 0; p < count; p++) total += k.weights[p];
+    warp_barrier();
+    if (mine) k.weights[me] /= total;
+    warp_barrier();
+    double size = total < 0.0 ? -total : total;
+    return size <= DBL_MAX && size >= DBL_MIN;
+  }
+  /// The combination of images becomes the argument; what this thread says of it.
+  DEV uint32_t combine() {
+    const Known& k = known();
+    float steps[KEPT];
+    uint32_t place = k.place;
+    bool positive = true, were_positive = true, finite = true;
+#pragma unroll
+    for (int age = 0; age < KEPT; age++) steps[age] = k.steps[age];
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      float x = f[2 * n], y = f[2 * n + 1];
+      were_positive &= x > 0.0f && y > 0.0f;
+#pragma unroll
+      for (int age = 0; age < KEPT; age++) {
+        if (age + 1 >= (int)k.count) continue;
+        float2 moved = unpack_f16(word(difference_at((place + KEPT - age) % KEPT, n)));
+        x = fmaf(steps[age], moved.x, x);
+        y = fmaf(steps[age], moved.y, y);
+      }
+      positive &= x > 0.0f && y > 0.0f;
+      finite &= fabsf(x) <= FLT_MAX && fabsf(y) <= FLT_MAX;
+      z[2 * n] = x, z[2 * n + 1] = y;
+    }
+    return (finite ? 0 : NOT_FINITE) | (positive ? 0 : NOT_POSITIVE) | (were_positive ? 0 : WAS_NOT);
+  }
+  DEV void plain_step() {
+#pragma unroll
+    for (int i = 0; i < 2 * NT; i++) z[i] = f[i];
+  }
+
+  DEV void run() {
+    begin();
+    size_t at = global();
+    float parts[VALUES] = {};
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      float2 x = *reinterpret_cast<const float2*>(a.state + at + n * 8);
+      z[2 * n] = x.x, z[2 * n + 1] = x.y;
+      parts[5] = fmaf(x.x, x.x, fmaf(x.y, x.y, parts[5]));
+      // NaN if it is not finite.
+      float2 y = pair(a.drive, at + n * 8);
+      parts[4] = fmaf(y.x, 0.0f, fmaf(y.y, 0.0f, parts[4]));
+    }
+    if (thread_index() == 0) {
+      Known& k = known();
+      k.count = k.newest = k.place = k.accelerated = k.since = 0;
+      k.residual = k.difference = k.size = 0.0;
+      k.best = INFINITY;
+    }
+    sum_up(parts);
+    if (thread_index() == 0) {
+      known().scale = argument_scale(known().sums[5]);
+      known().spoiled = known().sums[4] != 0.0;
+    }
+    block_barrier();
+    put(known().scale, 0);
+#pragma unroll 1
+    for (uint32_t iteration = 1;; iteration++) {
+      apply(known().scale);
+      if (iteration == 1) {
+        // The first residual has none before it that its size could be taken from. Its difference is never used.
+#pragma unroll
+        for (int i = 0; i < 2 * NT; i++) before[i] = f[i];
+#pragma unroll
+        for (int v = 0; v < VALUES; v++) parts[v] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 2 * NT; i++) parts[4] = fmaf(f[i] - z[i], f[i] - z[i], parts[4]);
+        sum_up(parts);
+        if (thread_index() == 0) known().to = scale_for((float)sqrt(known().sums[4] / LEN));
+        block_barrier();
+      }
+      put_pair(parts);
+      sum_up(parts);
+      if (warp == 0) decide(iteration);
+      block_barrier();
+      const Known& k = known();
+      // For the next application: barriers lie between.
+      if (NORMALISED && KIND == ANDERSON_FORWARD) clear_columns();
+      if (!k.helped) {
+#pragma unroll
+        for (int i = 0; i < 2 * NT; i++) f[i] = before[i];
+      }
+      if (k.ended) break;
+#pragma unroll
+      for (int i = 0; i < 2 * NT; i++) before[i] = f[i];
+      bool solved = k.solved;
+      uint32_t vote = 0;
+      if (solved) vote = combine(); else plain_step();
+      bool accepted = put(k.scale, vote);
+      if (!accepted) {
+        plain_step();
+        put(k.scale, 0);
+      }
+      if (thread_index() == 0) known().accelerated = solved && accepted;
+    }
+#pragma unroll
+    for (int n = 0; n < NT; n++) *reinterpret_cast<float2*>(a.state + at + n * 8) = make_float2(f[2 * n], f[2 * n + 1]);
+  }
+};
