@@ -15,9 +15,22 @@
 
 #ifdef EMU
 DEV void pair_barrier(int) { block_barrier(); }
+/// An address in the shared memory of another block of the cluster.
+struct Remote { uint32_t addr, rank; };
+DEV Remote remote(uint32_t addr, uint32_t rank) { return {addr, rank}; }
+DEV void flow_store(Remote to, int off, Remote bar, uint32_t value) { flow_store(to.addr + off, bar.addr, bar.rank, value); }
 DEV float log2_fast(float x) { return log2f(x); }
 DEV void max_shared(uint32_t* at, uint32_t x) { if (*at < x) *at = x; }
 #else
+struct Remote { uint32_t addr; };
+DEV Remote remote(uint32_t addr, uint32_t rank) {
+  Remote there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there.addr) : "r"(addr), "r"(rank));
+  return there;
+}
+DEV void flow_store(Remote to, int off, Remote bar, uint32_t value) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to.addr + off), "r"(value), "r"(bar.addr) : "memory");
+}
 /// A barrier of two warps, the ones of this number.
 DEV void pair_barrier(int pair) { asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory"); }
 DEV void max_shared(uint32_t* at, uint32_t x) { asm volatile("red.shared.max.u32 [%0], %1;" ::"r"(smem_addr(at)), "r"(x) : "memory"); }
@@ -57,7 +70,7 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
 
   // What the first warp knows and says.
   struct Known {
-    double gram[WINDOW][WINDOW], matrix[WINDOW][WINDOW], sides[WINDOW], scales[WINDOW], weights[WINDOW], sums[8];
+    double gram[WINDOW][WINDOW], sums[8];
     float backs[KEPT], steps[KEPT];
     double residual, difference, size, best;
     uint32_t count, newest, place, accelerated, since;
@@ -88,7 +101,7 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
   DEV int difference_at(int place, int n) const { return residual_at(place, n) + (AT_DIFFERENCES - AT_RESIDUALS); }
 
   /// For arguments of about this size: their root mean square becomes 32 to 64, so that low halves keep 11 bits and high ones do not overflow.
-  static DEV float argument_scale(double squares) { return 128.0f * scale_for((float)sqrt(squares / LEN)); }
+  static DEV float argument_scale(double squares) { return 128.0f * scale_for(sqrt_fast((float)(squares * (1.0 / LEN)))); }
   DEV void begin() {
     sm = dyn_smem();
     base = smem_addr(sm);
@@ -143,14 +156,22 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
   /// The argument, as scaled halves, to where the products find it, borders also to the neighbours. Whether it may stay there, by what all
   /// threads of the cluster say of it.
   DEV bool put(float scale, uint32_t vote) {
+    // Of n-tile 0: the high halves of this thread's pair.
+    int at = ((row + 1) * PITCH + col + 1) * 16 + (lane & 3) * 4;
+    uint32_t halves[2 * NT];
 #pragma unroll
     for (int n = 0; n < NT; n++) {
       float x = z[2 * n] * scale, y = z[2 * n + 1] * scale;
       uint32_t high = pack_f16(x, y);
       float2 h = unpack_f16(high);
-      uint32_t low = pack_f16(x - h.x, y - h.y);
-      put_pair_of_halves(n, high, low);
+      halves[2 * n] = high, halves[2 * n + 1] = pack_f16(x - h.x, y - h.y);
+      word(at + plane(n)) = halves[2 * n], word(at + plane(n) + 2 * PLANE) = halves[2 * n + 1];
     }
+    bool down = band == 0 ? row == ROWS - 1 : row == 0, left = col == 0 && group > 0, right = col == COLS - 1 && group < 3;
+    int vertical = (band == 0 ? -ROWS : ROWS) * PITCH * 16, sideways = left ? COLS * 16 : -COLS * 16, beside = left ? rank - 2 : rank + 2;
+    if (left || right) send(at + sideways, beside, halves);
+    if (down) send(at + vertical, rank ^ 1, halves);
+    if (down && (left || right)) send(at + vertical + sideways, beside ^ 1, halves);
     uint32_t said = (warp_any(vote & NOT_FINITE) ? NOT_FINITE : 0) | (warp_any(vote & NOT_POSITIVE) ? NOT_POSITIVE : 0) | (warp_any(vote & WAS_NOT) ? WAS_NOT : 0);
     uint32_t slots = AT_SLOTS + (turns & 1) * SLOTS, bar = flow();
     if (lane < CL) flow_store(base + slots + (rank * WARPS + warp) * 4, bar, lane, said);
@@ -164,21 +185,15 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
     turns++;
     return !warp_any(all & NOT_FINITE) && (!warp_any(all & NOT_POSITIVE) || warp_any(all & WAS_NOT));
   }
-  DEV void put_pair_of_halves(int n, uint32_t high, uint32_t low) const {
-    int at = ((n / 2) * 4 + n % 2) * PLANE + ((row + 1) * PITCH + col + 1) * 16 + (lane & 3) * 4;
-    word(at) = high, word(at + 2 * PLANE) = low;
-    bool down = band == 0 ? row == ROWS - 1 : row == 0, left = col == 0 && group > 0, right = col == COLS - 1 && group < 3;
-    int vertical = (band == 0 ? -ROWS : ROWS) * PITCH * 16, sideways = left ? COLS * 16 : -COLS * 16;
-    if (down) send(at + vertical, rank ^ 1, high, low);
-    if (left || right) {
-      int other = left ? rank - 2 : rank + 2;
-      send(at + sideways, other, high, low);
-      if (down) send(at + vertical + sideways, other ^ 1, high, low);
+  /// Where the halves of an n-tile lie: [16 channels][high, low][8 channels].
+  static DEV int plane(int n) { return ((n / 2) * 4 + n % 2) * PLANE; }
+  DEV void send(int at, int other, const uint32_t (&halves)[2 * NT]) const {
+    Remote to = remote(base + at, other), bar = remote(flow(), other);
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      flow_store(to, plane(n), bar, halves[2 * n]);
+      flow_store(to, plane(n) + 2 * PLANE, bar, halves[2 * n + 1]);
     }
-  }
-  DEV void send(int at, int other, uint32_t high, uint32_t low) const {
-    flow_store(base + at, flow(), other, high);
-    flow_store(base + at + 2 * PLANE, flow(), other, low);
   }
 
   // ---- the map ----
@@ -384,18 +399,8 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
         k.size = k.sums[5];
       }
       conclude(iteration);
-    }
-    warp_barrier();
-    bool solved = !k.ended && combination();
-    if (lane == 0) {
-      k.solved = solved;
-      double older = 1.0;
-      for (uint32_t age = 0; age < KEPT; age++) {
-        bool there = solved && age + 1 < k.count;
-        older -= there ? k.weights[age] : 0.0;
-        k.steps[age] = there ? (float)(-older * (double)k.backs[(k.place + KEPT - age) % KEPT]) : 0.0f;
-      }
-      k.to = scale_for((float)sqrt(k.residual / LEN));
+      k.solved = !k.ended && combination();
+      k.to = scale_for(sqrt_fast((float)(k.residual * (1.0 / LEN))));
       k.scale = argument_scale(k.size);
     }
     warp_barrier();
@@ -412,43 +417,52 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
     k.ended = outcome < 4;
     if (k.ended && rank == 0) a.reports[sample] = OnchipStep{iteration, outcome, residual};
   }
-  /// As `combination` of anderson.cuh.
+  /// As `combination` of anderson.cuh, by one thread, in registers: (G + ridge diag G) w = 1 by L D L', not scaled to a unit diagonal, which
+  /// elimination without pivoting does not notice. Pairs that are not there have a row of the unit matrix, and no share.
   DEV bool combination() {
     Known& k = known();
-    uint32_t count = k.count, me = (uint32_t)lane;
+    int count = (int)k.count;
     if (count < 2) return false;
-    auto slot = [&](uint32_t age) { return (k.newest + WINDOW - age) % WINDOW; };
-    bool mine = me < count;
-    if (mine) k.scales[me] = k.sides[me] = 1.0 / sqrt(k.gram[slot(me)][slot(me)]);
-    warp_barrier();
-    if (mine) {
-      for (uint32_t j = 0; j < me; j++) k.matrix[me][j] = k.gram[slot(me)][slot(j)] * k.scales[me] * k.scales[j];
-      k.matrix[me][me] = 1.0 + a.ridge;
+    double g[WINDOW][WINDOW], w[WINDOW], inverse[WINDOW];
+    bool fine = true;
+#pragma unroll
+    for (int i = 0; i < WINDOW; i++) {
+      int slot = ((int)k.newest + WINDOW - i) % WINDOW;
+#pragma unroll
+      for (int j = 0; j <= i; j++) g[i][j] = i < count ? k.gram[slot][((int)k.newest + WINDOW - j) % WINDOW] : i == j ? 1.0 : 0.0;
+      w[i] = i < count ? 1.0 : 0.0;
     }
-    warp_barrier();
-    for (uint32_t p = 0; p < count; p++) {
-      double pivot = k.matrix[p][p];
-      if (!(pivot > 1e-13)) return false;
-      if (mine && me > p) {
-        double part = k.matrix[me][p] / pivot;
-        for (uint32_t j = p + 1; j <= me; j++) k.matrix[me][j] -= part * k.matrix[j][p];
-        k.sides[me] -= part * k.sides[p];
-      }
-      warp_barrier();
-    }
-    for (uint32_t p = count; p-- > 0;) {
-      double weight = k.sides[p] / k.matrix[p][p];
-      if (me == p) k.weights[p] = weight * k.scales[p];
-      if (me < p) k.sides[me] -= k.matrix[p][me] * weight;
-      warp_barrier();
+#pragma unroll
+    for (int i = 0; i < WINDOW; i++) {
+      double least = 1e-13 * g[i][i], pivot = i < count ? g[i][i] + a.ridge * g[i][i] : 1.0;
+      // g[i][j], j < i, are L D by now.
+#pragma unroll
+      for (int j = 0; j < i; j++) pivot -= g[i][j] * g[i][j] * inverse[j];
+      fine = fine && pivot > least;
+      inverse[i] = 1.0 / pivot;
+#pragma unroll
+      for (int j = 0; j < i; j++) w[i] -= g[i][j] * inverse[j] * w[j];
+#pragma unroll
+      for (int below = i + 1; below < WINDOW; below++)
+#pragma unroll
+        for (int j = 0; j < i; j++) g[below][i] -= g[below][j] * g[i][j] * inverse[j];
     }
     double total = 0.0;
-    for (uint32_t p = 0; p < count; p++) total += k.weights[p];
-    warp_barrier();
-    if (mine) k.weights[me] /= total;
-    warp_barrier();
-    double size = total < 0.0 ? -total : total;
-    return size <= DBL_MAX && size >= DBL_MIN;
+#pragma unroll
+    for (int i = WINDOW; i-- > 0;) {
+      w[i] *= inverse[i];
+#pragma unroll
+      for (int j = i + 1; j < WINDOW; j++) w[i] -= g[j][i] * inverse[i] * w[j];
+      total += w[i];
+    }
+    double whole = 1.0 / total, older = 1.0, size = total < 0.0 ? -total : total;
+#pragma unroll
+    for (int age = 0; age < KEPT; age++) {
+      bool there = age + 1 < count;
+      older -= there ? w[age] * whole : 0.0;
+      k.steps[age] = there ? (float)(-older * (double)k.backs[((int)k.place + KEPT - age) % KEPT]) : 0.0f;
+    }
+    return fine && size <= DBL_MAX && size >= DBL_MIN;
   }
   /// The combination of images becomes the argument; what this thread says of it.
   DEV uint32_t combine() {
@@ -518,7 +532,7 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
 #pragma unroll
         for (int i = 0; i < 2 * NT; i++) parts[4] = fmaf(f[i] - z[i], f[i] - z[i], parts[4]);
         sum_up(parts);
-        if (thread_index() == 0) known().to = scale_for((float)sqrt(known().sums[4] / LEN));
+        if (thread_index() == 0) known().to = scale_for(sqrt_fast((float)(known().sums[4] * (1.0 / LEN))));
         block_barrier();
       }
       put_pair(parts);
