@@ -1,8 +1,9 @@
 //! Neural differential equations on a GPU: the method of `cpu/ode`, all samples of a batch side by side, each with time and step
 //! size of its own. The host looks now and then whether any sample is left.
 //!
-//! The state before each accepted step is kept on the GPU, in pieces of a few steps that are added as samples need them and kept for
-//! the next integration; the stages are computed again on the way back.
+//! The state before each accepted step is kept on the GPU, in pieces that are added as samples need them and kept for the next integration.
+//! So are the stages of the first few steps, where slopes are known by the values of the activation; other stages are computed again on the
+//! way back.
 
 use std::sync::Arc;
 
@@ -19,8 +20,10 @@ use crate::{
     Activation, EngineError, Integrate, OdeOutcome, OdeReport, OdeTolerance, Operator, Result, ShapedMap,
 };
 
-/// Steps between two looks; a piece of a trajectory has as many.
+/// Steps between two looks.
 const LOOK: usize = 4;
+/// Steps whose stages are kept: six states for each sample and step.
+const KEPT: usize = 8;
 
 /// How the integrations of a batch ended, in a GPU's memory.
 #[derive(Debug)]
@@ -65,7 +68,7 @@ pub struct CudaOdePlan {
     state: State,
     trajectory: Vec<Piece>,
     /// Addresses of the pieces, for the kernels.
-    table: Memory<[u64; 2]>,
+    table: Memory<[u64; 3]>,
     reports: Memory<ReportRow>,
     clocks: Memory<Clock>,
     active: Memory<u32>,
@@ -87,11 +90,12 @@ struct State {
     q: Memory<f32>,
 }
 
-/// Accepted steps: the states before them, and their sizes.
+/// An accepted step of every sample: the states before it, its sizes, and all stages but the last, or nothing of them.
 #[derive(Debug)]
 struct Piece {
     states: Memory<f32>,
     steps: Memory<f64>,
+    stages: Memory<f32>,
 }
 
 /// `OdeSamples` of `ode.cu`.
@@ -105,10 +109,17 @@ struct Samples {
 
 /// `Trajectory` of `ode.cu`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Trajectory {
     pieces: u64,
-    slots: u32,
-    batch: u32,
+    batch: u64,
+}
+
+/// `Points` of `ode.cu`.
+#[repr(C)]
+struct Points {
+    points: [u64; STAGES],
+    factors: [[f64; STAGES]; STAGES],
 }
 
 /// `Combination` of `ode.cu`.
@@ -120,12 +131,14 @@ struct Combination {
     unused: u32,
 }
 
-// SAFETY: `repr(C)`, the fields of the structs in `ode.cu`, no padding: 32, 16 and 120 bytes are the sums of their fields.
+// SAFETY: `repr(C)`, the fields of the structs in `ode.cu`, no padding: 32, 16, 120 and 336 bytes are the sums of their fields.
 unsafe impl Passed for Samples {}
 // SAFETY: as above.
 unsafe impl Passed for Trajectory {}
 // SAFETY: as above.
 unsafe impl Passed for Combination {}
+// SAFETY: as above.
+unsafe impl Passed for Points {}
 
 /// The first `count` stages with the first coefficients of a row.
 fn combination(stages: &[Memory<f32>; STAGES + 1], row: &[f64], count: usize) -> Combination {
@@ -133,6 +146,13 @@ fn combination(stages: &[Memory<f32>; STAGES + 1], row: &[f64], count: usize) ->
     factors[..row.len()].copy_from_slice(row);
     let stages = stages.each_ref().map(|stage| stage.address_of(0));
     Combination { stages, factors, count: count as u32, unused: 0 }
+}
+
+impl Piece {
+    fn addresses(&self) -> [u64; 3] {
+        let stages = if self.stages.len() == 0 { 0 } else { self.stages.address_of(0) };
+        [self.states.address_of(0), self.steps.address_of(0), stages]
+    }
 }
 
 impl State {
@@ -186,24 +206,32 @@ impl CudaOdePlan {
     }
 
     fn trajectory(&self, batch: usize) -> Trajectory {
-        Trajectory { pieces: self.table.address_of(0), slots: LOOK as u32, batch: batch as u32 }
+        Trajectory { pieces: self.table.address_of(0), batch: batch as u64 }
     }
 
-    /// Makes room for `steps` accepted steps of each sample. The pieces that there are keep what they hold.
+    /// How many steps' stages are kept: where slopes are known by them.
+    fn kept_steps(&self) -> usize {
+        match self.plan.operators.map.activation {
+            Activation::Tanh | Activation::Relu => KEPT,
+            _ => 0,
+        }
+    }
+
+    /// Makes room for `steps` accepted steps of each sample, and for the first stage of the one after them. The pieces that there are keep
+    /// what they hold.
     fn reserve_steps(&mut self, batch: usize, steps: usize) -> Result<()> {
-        let (gpu, states) = (self.gpu().clone(), LOOK * batch * self.len());
+        let (gpu, states) = (self.gpu().clone(), batch * self.len());
         let count = self.trajectory.len();
-        while self.trajectory.len() * LOOK < steps {
-            let piece =
-                Piece { states: Memory::room(&gpu, states)?, steps: Memory::room(&gpu, LOOK * batch)? };
-            self.trajectory.push(piece);
+        for step in count..steps + 1 {
+            let stages = if step < self.kept_steps() { STAGES * states } else { 0 };
+            self.trajectory.push(Piece {
+                states: Memory::room(&gpu, states)?,
+                steps: Memory::room(&gpu, batch)?,
+                stages: Memory::room(&gpu, stages)?,
+            });
         }
         if self.trajectory.len() > count {
-            let addresses: Vec<[u64; 2]> = self
-                .trajectory
-                .iter()
-                .map(|piece| [piece.states.address_of(0), piece.steps.address_of(0)])
-                .collect();
+            let addresses: Vec<[u64; 3]> = self.trajectory.iter().map(Piece::addresses).collect();
             self.table = Memory::upload(&gpu, &addresses)?;
         }
         Ok(())
@@ -211,7 +239,7 @@ impl CudaOdePlan {
 
     /// `k_i = s(W point)` for the samples that are worked on, and the next point.
     fn stage(&mut self, batch: usize, i: usize) -> Result<()> {
-        let grid = Grid::blocks(batch * self.blocks());
+        let (grid, trajectory) = (Grid::blocks(batch * self.blocks()), self.trajectory(batch));
         let State { u, z, points, stages, .. } = &mut self.state;
         let operators = &self.plan.operators;
         let point = &mut points[0];
@@ -228,8 +256,9 @@ impl CudaOdePlan {
             batch as u32,
             &self.clocks,
             active,
+            Some(&self.reports),
+            &trajectory,
             &*u,
-            &mut stages[i],
             none,
             &*z,
             &by,
@@ -259,6 +288,7 @@ impl CudaOdePlan {
             absolute,
             relative,
             &samples,
+            &trajectory,
             &*z,
             &*point,
             &error,
@@ -320,11 +350,34 @@ impl CudaOdePlan {
         q.reserve(states)?;
         let (gpu, n) = (self.gpu().clone(), batch as u32);
         launch!(gpu, "ode_turn", Grid::threads(batch), n, &self.reports, &mut self.clocks)?;
-        for _ in 0..steps {
-            self.recall_step(batch)?;
-            self.pull_step(batch, gradient, gw)?;
+        for step in (0..steps).rev() {
+            // Of all samples: those that made fewer steps are at an earlier one.
+            let kept = step < self.kept_steps();
+            let sizes = self.trajectory(batch);
+            launch!(gpu, "ode_recall_sizes", Grid::threads(batch), n, &mut self.clocks, &sizes)?;
+            if kept {
+                self.recall_points(batch)?;
+            } else {
+                self.recall_step(batch)?;
+            }
+            self.pull_step(batch, kept, gradient, gw)?;
         }
         Ok(())
+    }
+
+    /// The points of the last step that was not pulled back yet, whose stages are kept.
+    fn recall_points(&mut self, batch: usize) -> Result<()> {
+        let (len, n, grid) = (self.len(), batch as u32, Grid::blocks(batch * self.blocks()));
+        let trajectory = self.trajectory(batch);
+        let Self { plan, state: State { points, .. }, clocks, .. } = self;
+        let mut to = Points {
+            points: points.each_ref().map(|point| point.address_of(0)),
+            factors: [[0.0; STAGES]; STAGES],
+        };
+        for (to, row) in to.factors.iter_mut().zip(A) {
+            to.copy_from_slice(&row[..STAGES]);
+        }
+        launch!(plan.operators.gpu, "ode_recall_points", grid, n, len, &*clocks, &trajectory, &to)
     }
 
     /// The last step that was not pulled back yet: its points, stages and slopes.
@@ -334,7 +387,6 @@ impl CudaOdePlan {
         let Self { plan, state: State { u, points, stages, slopes, .. }, clocks, .. } = self;
         let operators = &plan.operators;
         let gpu = &operators.gpu;
-        launch!(gpu, "ode_recall_sizes", Grid::threads(batch), n, &mut *clocks, &trajectory)?;
         launch!(gpu, "ode_recall", grid, n, len, &*clocks, &trajectory, &mut points[0])?;
         for i in 0..STAGES {
             operators.forward(batch, &points[i], u, None)?;
@@ -348,8 +400,9 @@ impl CudaOdePlan {
                 n,
                 &*clocks,
                 None::<&Memory<u32>>,
+                None::<&Memory<ReportRow>>,
+                &trajectory,
                 &*u,
-                &mut stages[i],
                 slope,
                 &points[0],
                 &by,
@@ -359,9 +412,16 @@ impl CudaOdePlan {
         Ok(())
     }
 
-    /// Back through the step that was recalled. A point's gradient takes the place of its stage, which is not needed any more.
-    fn pull_step(&mut self, batch: usize, gradient: &mut Memory<f32>, gw: &mut Memory<f32>) -> Result<()> {
+    /// Back through the step that was recalled, whose stages may be `kept`. A point's gradient takes the place of its stage where it is not.
+    fn pull_step(
+        &mut self,
+        batch: usize,
+        kept: bool,
+        gradient: &mut Memory<f32>,
+        gw: &mut Memory<f32>,
+    ) -> Result<()> {
         let (len, n, grid) = (self.len(), batch as u32, Grid::blocks(batch * self.blocks()));
+        let trajectory = self.trajectory(batch);
         let Self { plan, state: State { points, stages, slopes, q, .. }, clocks, .. } = self;
         let operators = &plan.operators;
         let gpu = &operators.gpu;
@@ -369,7 +429,8 @@ impl CudaOdePlan {
             // A stage went into the points after it, and into the state after the step.
             let mut by = combination(stages, &A.map(|row| row[i]), STAGES + 1);
             by.stages[STAGES] = gradient.address_of(0);
-            launch!(gpu, "ode_weigh", grid, n, len, &*clocks, &by, &slopes[i], &mut *q)?;
+            let (map, slope) = (&operators.constants, (!kept).then_some(&slopes[i]));
+            launch!(gpu, "ode_weigh", grid, map, n, &*clocks, &trajectory, i as u32, &by, slope, &mut *q)?;
             if let Some(convolution) = operators.convolution(batch, 1, 1) {
                 convolution.add_gradient(gpu, q, &points[i], &mut [&mut *gw])?;
             } else {

@@ -1654,6 +1654,43 @@ fn integrations_do_not_depend_on_batch_position_or_run() {
     failures.show();
 }
 
+/// The stages of the first steps are remembered, those of later ones computed again: for all samples that go back together, so that a
+/// short integration goes back in one way beside a long one and in the other alone. To the same bits.
+#[test]
+fn integrations_of_more_steps_than_are_remembered() {
+    let Some(gpu) = gpu("long integrations") else { return };
+    let mut failures = Failures::default();
+    let (tanh, relu) = (Activation::Tanh, Activation::Relu);
+    for (operator, activation, larger) in [(DENSE, tanh, 15.0), (CIRCULAR, tanh, 15.0), (CIRCULAR, relu, 2.5)]
+    {
+        let mut equation = Equation::new(operator, activation, 4);
+        equation.w.iter_mut().for_each(|w| *w *= larger);
+        let len = operator.state_len();
+        // The nearer to 0, the fewer steps.
+        equation.start[..len].iter_mut().for_each(|z| *z *= 1e-9);
+        let tight = OdeTolerance { relative: 1e-5, absolute: 1e-6, max_steps: 200 };
+        let (found, reports) = equation.integrated(gpu, &tight);
+        let steps: Vec<u32> = reports.iter().map(|report| report.accepted).collect();
+        failures.holds(
+            || format!("{operator:?} with {activation}: {steps:?}"),
+            steps.iter().any(|&k| k > 8) && steps[0] <= 8,
+        );
+        // A kink that is crossed in another step changes the gradients of a ReLU that grows as fast as this one.
+        let (expected, _) = equation.integrated(&exact(), &tight);
+        for (found, expected) in found.iter().zip(&expected).filter(|_| activation == tanh) {
+            failures.small(
+                || format!("{operator:?} with {activation}"),
+                relative_error(found, expected),
+                1e-3,
+            );
+        }
+        let (alone, _) = equation.pick(&[0]).integrated(gpu, &tight);
+        let same = alone.iter().zip(&found).take(2).all(|(alone, found)| alone[..] == found[..len]);
+        failures.holds(|| format!("{operator:?} with {activation}: other bits alone"), same);
+    }
+    failures.show();
+}
+
 #[test]
 fn every_way_an_integration_ends() {
     let Some(gpu) = gpu("ends of integrations") else { return };

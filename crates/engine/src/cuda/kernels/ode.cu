@@ -31,18 +31,23 @@ struct OdeSamples {
     const u32* bad;
 };
 
-// What is remembered of accepted steps: pieces of `slots` steps each, [step][sample][entry], and their sizes [step][sample].
+// What is remembered of an accepted step of all samples: the states before it, its sizes, and, where there is room for them, all stages but the
+// last, [stage][sample][entry].
 struct Piece {
     float* states;
     double* steps;
+    float* stages;
 };
 struct Trajectory {
     const Piece* pieces;
-    u32 slots, batch;
-    __device__ float* state(u32 step, u64 sample, u64 len) const {
-        return pieces[step / slots].states + ((u64)(step % slots) * batch + sample) * len;
+    u64 batch;
+    __device__ float* state(u32 step, u64 sample, u64 len) const { return pieces[step].states + sample * len; }
+    __device__ double* size(u32 step, u64 sample) const { return pieces[step].steps + sample; }
+    // Where a sample's stage of a step is, or null.
+    __device__ float* stage(u32 step, u32 stage, u64 sample, u64 len) const {
+        float* stages = pieces[step].stages;
+        return stages && stage + 1 < STAGES ? stages + (stage * batch + sample) * len : 0;
     }
-    __device__ double* size(u32 step, u64 sample) const { return pieces[step / slots].steps + (u64)(step % slots) * batch + sample; }
 };
 
 // Stages (or gradients), and the coefficients of a combination of the first `count` of them.
@@ -50,6 +55,16 @@ struct Combination {
     float* stages[STAGES];
     double factors[STAGES];
     u32 count, unused;
+    // With the stages of a sample's step where they are remembered: as if those of all samples lay there.
+    __device__ Combination at(const Trajectory& trajectory, u32 step, u64 sample, u64 len) const {
+        Combination by = *this;
+#pragma unroll
+        for (u32 j = 0; j < STAGES; j++) {
+            float* kept = trajectory.stage(step, j, sample, len);
+            if (kept) by.stages[j] = kept - sample * len;
+        }
+        return by;
+    }
 };
 
 struct OdePart {
@@ -126,11 +141,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) ode_begin(OdeSamples sampl
 }
 
 template <u32 WIDE>
-__device__ inline void make_stage(const Map& map, u32 batch, const OdeClock* clocks, const u32* active, const float* u, float* stage, float* slopes,
-                                  const float* z, const Combination& by, float* point) {
+__device__ inline void make_stage(const Map& map, u32 batch, const OdeClock* clocks, const u32* active, const OdeReport* reports, const Trajectory& trajectory,
+                                  const float* u, float* slopes, const float* z, const Combination& any, float* point) {
     OdeShare share = ode_share<WIDE>(batch);
     if (active && !active[share.sample]) return;
     double h = clocks[share.sample].step;
+    Combination by = reports ? any.at(trajectory, reports[share.sample].accepted, share.sample, map.len) : any;
+    // The newest of them.
+    float* stage = by.stages[0];
+#pragma unroll
+    for (u32 j = 1; j < STAGES; j++)
+        if (j + 1 == by.count) stage = by.stages[j];
     for (u64 i = share.first; i < map.len; i += share.step) {
         u64 at = share.sample * map.len + i;
         OdeEntries<WIDE> us = OdeEntries<WIDE>::of(u + at), next, made, d;
@@ -152,18 +173,20 @@ __device__ inline void make_stage(const Map& map, u32 batch, const OdeClock* clo
         next.put(point + at);
     }
 }
-// A stage s(u), with the slopes where they are wanted, and the point of the next one, where there is one. Without flags: all samples.
+// A stage s(u), the newest of a combination, with the slopes where they are wanted, and the point of the next one, where there is one. Without
+// flags: all samples. With reports: of steps that are to be remembered.
 extern "C" __global__ void __launch_bounds__(THREADS)
-ode_stage(Map map, u32 batch, const OdeClock* clocks, const u32* active, const float* u, float* stage, float* slopes, const float* z,
-          Combination by, float* point) {
-    BY_WIDTH(map.len, make_stage, map, batch, clocks, active, u, stage, slopes, z, by, point);
+ode_stage(Map map, u32 batch, const OdeClock* clocks, const u32* active, const OdeReport* reports, Trajectory trajectory, const float* u, float* slopes,
+          const float* z, Combination by, float* point) {
+    BY_WIDTH(map.len, make_stage, map, batch, clocks, active, reports, trajectory, u, slopes, z, by, point);
 }
 
 template <u32 WIDE>
-__device__ inline void sum_errors(u32 batch, u64 len, double absolute, double relative, const OdeSamples& samples, const float* z, const float* next,
-                                  const Combination& by, OdePart* parts) {
+__device__ inline void sum_errors(u32 batch, u64 len, double absolute, double relative, const OdeSamples& samples, const Trajectory& trajectory,
+                                  const float* z, const float* next, const Combination& any, OdePart* parts) {
     OdeShare share = ode_share<WIDE>(batch);
     if (!samples.active[share.sample]) return;
+    Combination by = any.at(trajectory, samples.reports[share.sample].accepted, share.sample, len);
     double h = samples.clocks[share.sample].step, sum = 0.0;
     u64 before = 0, after = 0;
     for (u64 i = share.first; i < len; i += share.step) {
@@ -190,8 +213,9 @@ __device__ inline void sum_errors(u32 batch, u64 len, double absolute, double re
 }
 // The error of a step in units of what is allowed, squared and summed by parts.
 extern "C" __global__ void __launch_bounds__(THREADS)
-ode_error(u32 batch, u64 len, double absolute, double relative, OdeSamples samples, const float* z, const float* next, Combination by, OdePart* parts) {
-    BY_WIDTH(len, sum_errors, batch, len, absolute, relative, samples, z, next, by, parts);
+ode_error(u32 batch, u64 len, double absolute, double relative, OdeSamples samples, Trajectory trajectory, const float* z, const float* next,
+          Combination by, OdePart* parts) {
+    BY_WIDTH(len, sum_errors, batch, len, absolute, relative, samples, trajectory, z, next, by, parts);
 }
 
 // Accepts or rejects the steps and chooses the next ones. A thread per sample.
@@ -241,18 +265,22 @@ __device__ inline void advance(u32 batch, u64 len, const OdeSamples& samples, co
     OdeShare share = ode_share<WIDE>(batch);
     if (!samples.active[share.sample]) return;
     OdeClock clock = samples.clocks[share.sample];
-    float* kept = clock.accepted ? trajectory.state(samples.reports[share.sample].accepted - 1, share.sample, len) : 0;
+    u32 accepted = samples.reports[share.sample].accepted;
+    float* kept = clock.accepted ? trajectory.state(accepted - 1, share.sample, len) : 0;
+    // The first stage of the step that comes next.
+    float* remembered = trajectory.stage(accepted, 0, share.sample, len);
+    float* first = remembered ? remembered - share.sample * len : by.stages[0];
     for (u64 i = share.first; i < len; i += share.step) {
         u64 at = share.sample * len + i;
         OdeEntries<WIDE> from = OdeEntries<WIDE>::of(z + at), to;
         OdeStages<WIDE> stages;
         // The last stage of an accepted step is the first of the next one.
-        stages.stages[0] = OdeEntries<WIDE>::of((kept ? by.stages[STAGES - 1] : by.stages[0]) + at);
+        stages.stages[0] = OdeEntries<WIDE>::of((kept ? by.stages[STAGES - 1] : first) + at);
         if (kept) {
             to = OdeEntries<WIDE>::of(point + at);
             from.put(kept + i);
             to.put(z + at);
-            stages.stages[0].put(by.stages[0] + at);
+            stages.stages[0].put(first + at);
             from = to;
         }
         stages.move(by, clock.step, from);
@@ -305,25 +333,73 @@ ode_recall(u32 batch, u64 len, const OdeClock* clocks, Trajectory trajectory, fl
     BY_WIDTH(len, recall, batch, len, clocks, trajectory, z);
 }
 
+// Where the stages of a step are taken, and by which shares of those before them: [point][stage].
+struct Points {
+    float* points[STAGES - 1];
+    double factors[STAGES - 1][STAGES - 1];
+};
 template <u32 WIDE>
-__device__ inline void weigh(u32 batch, u64 len, const OdeClock* clocks, const Combination& by, const float* slopes, float* q) {
+__device__ inline void recall_points(u32 batch, u64 len, const OdeClock* clocks, const Trajectory& trajectory, const Points& to) {
     OdeShare share = ode_share<WIDE>(batch);
-    double h = clocks[share.sample].step;
+    OdeClock clock = clocks[share.sample];
+    const float* kept = clock.accepted ? trajectory.state(clock.left, share.sample, len) : 0;
     for (u64 i = share.first; i < len; i += share.step) {
         u64 at = share.sample * len + i;
-        OdeEntries<WIDE> d = OdeEntries<WIDE>::of(slopes + at), gradient = {};
+        OdeEntries<WIDE> z = {}, stages[STAGES - 2];
+        if (kept) {
+            z = OdeEntries<WIDE>::of(kept + i);
+#pragma unroll
+            for (u32 j = 0; j + 2 < STAGES; j++) stages[j] = OdeEntries<WIDE>::of(trajectory.stage(clock.left, j, share.sample, len) + i);
+        }
+        z.put(to.points[0] + at);
+#pragma unroll
+        for (u32 p = 1; p + 1 < STAGES; p++) {
+            OdeEntries<WIDE> point = z;
+#pragma unroll
+            for (u32 j = 0; j < p; j++) {
+                if (!kept || to.factors[p][j] == 0.0) continue;
+                float step = (float)(clock.step * to.factors[p][j]);
+#pragma unroll
+                for (u32 k = 0; k < WIDE; k++) point.x[k] = fmaf(step, stages[j].x[k], point.x[k]);
+            }
+            point.put(to.points[p] + at);
+        }
+    }
+}
+// The same for a step whose stages are remembered: all points.
+extern "C" __global__ void __launch_bounds__(THREADS)
+ode_recall_points(u32 batch, u64 len, const OdeClock* clocks, Trajectory trajectory, Points to) {
+    BY_WIDTH(len, recall_points, batch, len, clocks, trajectory, to);
+}
+
+template <u32 WIDE>
+__device__ inline void weigh(const Map& map, u32 batch, const OdeClock* clocks, const Trajectory& trajectory, u32 stage, const Combination& by,
+                             const float* slopes, float* q) {
+    OdeShare share = ode_share<WIDE>(batch);
+    OdeClock clock = clocks[share.sample];
+    const float* values = slopes || !clock.accepted ? 0 : trajectory.stage(clock.left, stage, share.sample, map.len);
+    for (u64 i = share.first; i < map.len; i += share.step) {
+        u64 at = share.sample * map.len + i;
+        OdeEntries<WIDE> d = {}, gradient = {};
+        if (slopes) d = OdeEntries<WIDE>::of(slopes + at);
+        if (values) d = OdeEntries<WIDE>::of(values + i);
         OdeStages<WIDE> gradients;
         gradients.read(by, at, by.count);
-        gradients.move(by, h, gradient);
+        gradients.move(by, clock.step, gradient);
 #pragma unroll
-        for (u32 k = 0; k < WIDE; k++) d.x[k] *= gradient.x[k];
+        for (u32 k = 0; k < WIDE; k++) {
+            // A slope that is known by the activation's value, or by its sign.
+            if (values) d.x[k] = slope(map, d.x[k], d.x[k]);
+            d.x[k] *= gradient.x[k];
+        }
         d.put(q + at);
     }
 }
-// q of a stage: its slopes times its gradient, which is h times a combination of the gradients of what was made of it.
+// q of a stage: its slopes times its gradient, which is h times a combination of the gradients of what was made of it. Without slopes: by the
+// stage, which is remembered.
 extern "C" __global__ void __launch_bounds__(THREADS)
-ode_weigh(u32 batch, u64 len, const OdeClock* clocks, Combination by, const float* slopes, float* q) {
-    BY_WIDTH(len, weigh, batch, len, clocks, by, slopes, q);
+ode_weigh(Map map, u32 batch, const OdeClock* clocks, Trajectory trajectory, u32 stage, Combination by, const float* slopes, float* q) {
+    BY_WIDTH(map.len, weigh, map, batch, clocks, trajectory, stage, by, slopes, q);
 }
 
 template <u32 WIDE> __device__ inline void collect(u32 batch, u64 len, const Combination& by, float* gradient) {
