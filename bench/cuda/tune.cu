@@ -1,7 +1,7 @@
 // Kernels of the engine by themselves, at the shape of cifar-conv (128 x 48 x 32 x 32), all samples active or (TUNE_LEFT=16) so many: to try a change of a kernel
 // without building the program, on a machine that has a GPU and nvcc but no Rust.
 //   nvcc -std=c++17 -O3 -lineinfo -gencode arch=compute_80,code=sm_90 -I crates/engine/src/cuda/kernels -DCONVOLUTIONS_FILE='"convolutions.cu"' bench/cuda/tune.cu -o tune
-// One of CONVOLUTIONS_FILE, WARPGROUPS_FILE (for compute_90a and sm_90a), ANDERSON_FILE (anderson_clusters.cu: for compute_90), ONCHIP_ANDERSON_FILE (onchip_anderson.cu: for compute_90a) and FOURIER_FILE (with RIPPLES_FILE, the images of 32 x 32)
+// One of CONVOLUTIONS_FILE, WARPGROUPS_FILE (for compute_90a and sm_90a), ANDERSON_FILE (anderson_clusters.cu: for compute_90), ONCHIP_ANDERSON_FILE (onchip_anderson_48_32.cu: for compute_90a) and FOURIER_FILE (with RIPPLES_FILE, the images of 32 x 32)
 // names the kernels. Prints us, median of 21.
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #define TUNED_BATCH 128
-// With WARPGROUPS_FILE also -DTUNED_SIDE=28 -DTUNED_CHANNELS=32: MNIST as released.
+// With WARPGROUPS_FILE or ONCHIP_ANDERSON_FILE also -DTUNED_SIDE=28 -DTUNED_CHANNELS=32: MNIST as released.
 #ifndef TUNED_SIDE
 #define TUNED_SIDE 32
 #define TUNED_CHANNELS 48
@@ -160,16 +160,24 @@ static uint4* halves(float size) {
     for (int i = 0; i < TUNED_CHANNELS; i++) ((float*)(to + count))[i] = size;
     return of(memory);
 }
+#if TUNED_SIDE == 28
+typedef Tiles28 Tuned;
+#define TUNED(name) onchip_anderson_##name##_32_28
+#else
+typedef Tiles32 Tuned;
+#define TUNED(name) onchip_anderson_##name##_48_32
+#endif
 template <class Kernel>
-static void solves(const char* name, Kernel kernel, OnchipAnderson a, const float* start) {
-    const int shared = AndersonOnChip<ANDERSON_FORWARD, false>::SHARED;
+static void solves(const char* name, Kernel kernel, OnchipAnderson a) {
+    typedef AndersonOnChip<Tuned, ANDERSON_FORWARD, false> Shape;
+    const int shared = Shape::SHARED;
     size_t left = getenv("TUNE_LEFT") ? atoi(getenv("TUNE_LEFT")) : TUNED_BATCH;
     allow(kernel, shared);
     for (unsigned most : {10, 30}) {
         a.max_iterations = most;
         char label[80];
         snprintf(label, sizeof label, "%s, %u iterations", name, most);
-        measure(label, [&] { kernel<<<left * 8, 512, shared>>>(a); }, [&] { cudaMemcpy(a.state, start, left * TUNED_LEN * 4, cudaMemcpyDeviceToDevice); });
+        measure(label, [&] { kernel<<<left * Shape::CL, 512, shared>>>(a); }, [] {});
     }
     std::vector<OnchipStep> reports(left);
     check(cudaMemcpy(reports.data(), a.reports, sizeof(OnchipStep) * left, cudaMemcpyDeviceToHost), "cudaMemcpy");
@@ -180,11 +188,11 @@ int main() {
     float *y = noise(all, 1.0f, 2), *start = noise(all, 1.0f), *slopes = noise(all, 1.0f, 3);
     OnchipAnderson a = {};
     a.weights = halves(0.06f), a.drive = y, a.slope = slopes, a.states = start, a.gradients = y, a.inverses = noise(TUNED_BATCH * TUNED_SIDE * TUNED_CHANNELS, 1.0f, 5);
-    a.state = room<float>(all), a.reports = room<OnchipStep>(TUNED_BATCH), a.bad = room<uint32_t>(1), a.ridge = 1e-4, a.shift = 1.2f, a.power = 1.0f;
-    solves("solve", onchip_anderson_solve, a, start);
-    solves("solve, normalised", onchip_anderson_solve_normalised, a, start);
-    solves("adjoint", onchip_anderson_adjoint, a, start);
-    solves("adjoint, normalised", onchip_anderson_adjoint_normalised, a, start);
+    a.start = start, a.state = room<float>(all), a.reports = room<OnchipStep>(TUNED_BATCH), a.bad = room<uint32_t>(1), a.ridge = 1e-4, a.shift = 1.2f, a.power = 1.0f;
+    solves("solve", TUNED(solve), a);
+    solves("solve, normalised", TUNED(solve_normalised), a);
+    solves("adjoint", TUNED(adjoint), a);
+    solves("adjoint, normalised", TUNED(adjoint_normalised), a);
 }
 #endif
 

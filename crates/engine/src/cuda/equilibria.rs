@@ -178,7 +178,8 @@ impl Equilibria for Cuda {
                         launch!(self.gpu, "fill", grid, &mut *z, states, value as f32)?;
                     }
                     let iterated = Iterated::Map { y };
-                    return operators.solve_on_chip(batch, iterated, ridge, stopping, z, reports);
+                    let together = &mut work.together;
+                    return operators.solve_on_chip(batch, iterated, ridge, stopping, z, together, reports);
                 }
                 work.iterates[0].reserve(states)?;
                 match start {
@@ -335,6 +336,7 @@ impl Cuda {
                     samples,
                     measured,
                     memory,
+                    together,
                     ..
                 } = work;
                 let on_chip = operators.ridge_on_chip(method, stopping)?;
@@ -345,7 +347,7 @@ impl Cuda {
                 operators.q_of(batch, linearisation, gradient, None, gained, start, None)?;
                 if let Some(ridge) = on_chip {
                     let iterated = Iterated::Derivative { v, at: linearisation };
-                    operators.solve_on_chip(batch, iterated, ridge, stopping, ends, reports)?;
+                    operators.solve_on_chip(batch, iterated, ridge, stopping, ends, together, reports)?;
                 } else {
                     let parts = operators.measured_by(method, stopping).map(|[_, adjoint]| adjoint);
                     measured.reserve(batch * parts.unwrap_or(0))?;

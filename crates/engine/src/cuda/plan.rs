@@ -9,7 +9,7 @@ use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
 use super::not_yet;
 use super::onchip::Onchip;
-use super::onchip_anderson;
+use super::onchip_anderson::{self, TogetherMemory};
 use super::product::{Active, Axis, Factor, Lie, Target, multiply};
 use super::resolvent::Resolvent;
 use super::solve::{Distance, MethodMemory, SampleMemory};
@@ -43,8 +43,8 @@ pub(super) struct Operators {
     pub resolvent: Option<Resolvent>,
     /// Kernels for whole solves, where the map has such.
     pub onchip: Option<Onchip>,
-    /// Whether it has such for Anderson's method: looked up when they are first wanted.
-    anderson_on_chip: OnceLock<bool>,
+    /// Those for Anderson's method: looked up when they are first wanted.
+    anderson_on_chip: OnceLock<Option<&'static onchip_anderson::Kernels>>,
 }
 
 /// Weights as a convolution reads them.
@@ -76,6 +76,8 @@ pub(super) struct Work {
     /// Distances of parts of states from their images, where a map's kernels measure them.
     pub measured: Memory<Distance>,
     pub memory: MethodMemory,
+    /// Of solves on chip whose samples end together.
+    pub together: TogetherMemory,
     /// Of Peaceman-Rachford's splitting of a convolution.
     pub waves: Waves,
 }
@@ -230,6 +232,7 @@ impl CudaPlan {
             samples: SampleMemory::new(gpu),
             measured: Memory::empty(gpu),
             memory: MethodMemory::new(gpu),
+            together: TogetherMemory::new(gpu)?,
             waves: Waves::new(gpu),
         };
         Ok(Self { operators, work, batch, loaded: false })
@@ -313,11 +316,11 @@ impl Operators {
         self.packed(&convolution, transposed)
     }
 
-    pub fn has_anderson_on_chip(&self) -> Result<bool> {
+    pub fn anderson_on_chip(&self) -> Result<Option<&'static onchip_anderson::Kernels>> {
         if let Some(&known) = self.anderson_on_chip.get() {
             return Ok(known);
         }
-        let found = onchip_anderson::is_for(&self.gpu, &self.map)?;
+        let found = onchip_anderson::kernels_for(&self.gpu, &self.map)?;
         Ok(*self.anderson_on_chip.get_or_init(|| found))
     }
 

@@ -813,12 +813,23 @@ fn solved<D: Equilibria>(
     stopping: &Stopping,
     start: Start,
 ) -> Result<(Vec<f64>, Vec<SampleReport>)> {
+    solved_again(device, &mut planned(device, problem), problem, solver, stopping, start)
+}
+
+/// The same by a plan that may have made others.
+fn solved_again<D: Equilibria>(
+    device: &D,
+    plan: &mut D::Plan,
+    problem: &Problem,
+    solver: &Solver,
+    stopping: &Stopping,
+    start: Start,
+) -> Result<(Vec<f64>, Vec<SampleReport>)> {
     let len = problem.batch * problem.map.operator().state_len();
-    let mut plan = planned(device, problem);
     let y = up(device, &problem.y);
     let mut z = up(device, &vec![0.8; len]);
     let mut reports = device.reports(problem.batch)?;
-    device.solve(&mut plan, problem.batch, &y, solver, stopping, start, &mut z, &mut reports)?;
+    device.solve(plan, problem.batch, &y, solver, stopping, start, &mut z, &mut reports)?;
     let mut host = vec![SampleReport::default(); problem.batch];
     device.read_reports(&reports, &mut host)?;
     Ok((down(device, &z, len), host))
@@ -1302,6 +1313,7 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
     // By warpgroups, on a GPU that has them.
     let square = Operator::Conv { channels: 48, height: 16, width: 16, padding: Padding::Zero, kernel: 3 };
     let hanging = Operator::Conv { channels: 32, height: 28, width: 28, padding: Padding::Zero, kernel: 3 };
+    let whole = Operator::Conv { channels: 48, height: 32, width: 32, padding: Padding::Zero, kernel: 3 };
     // Of which a sample has several blocks, on a GPU that has clusters.
     let longest = Operator::Conv { channels: 24, height: 30, width: 31, padding: Padding::Zero, kernel: 3 };
     let anderson = Solver::Anderson { window: 5, ridge: 1e-8, mixing: 1.0 };
@@ -1319,6 +1331,8 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
         (normalised_of(square), narrow, Measure::Relative),
         (plain(hanging), narrow, Measure::Relative),
         (normalised_of(hanging), narrow, Measure::Relative),
+        (plain(whole), narrow, Measure::Relative),
+        (normalised_of(whole), narrow, Measure::Relative),
         (plain(longest), narrow, Measure::Relative),
         (plain(longest), narrow, Measure::Thompson),
         (plain(longest), narrow, Measure::Sup),
@@ -1336,6 +1350,67 @@ fn bits_of_long_states_do_not_depend_on_the_batch() {
         let (known, expected) = solved(&exact(), &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
         failures.small(|| format!("{map:?} by {solver:?}, {measure:?}"), relative_error(&z, &known), 1e-4);
         failures.holds(|| format!("{reports:?}, in f64 {expected:?}"), alike(&reports, &expected));
+    }
+    failures.show();
+}
+
+/// Samples that end together, where each is solved without knowledge of the others (on a GPU that has kernels for that): when they end and
+/// what comes out does not depend on how long the solves before were.
+#[test]
+fn samples_that_end_together_one_after_the_other() {
+    let Some(gpu) = gpu("samples that end together") else { return };
+    let mut failures = Failures::default();
+    let solver = Solver::Anderson { window: 5, ridge: 1e-4, mixing: 1.0 };
+    let together = |tolerance, most| Stopping { extent: Extent::WholeBatch, ..stopping(tolerance, most) };
+    for (channels, side) in [(48, 32), (32, 28)] {
+        let operator =
+            Operator::Conv { channels, height: side, width: side, padding: Padding::Zero, kernel: 3 };
+        let normalised =
+            maps(operator).into_iter().find(|map| map.equation().normalisation().is_some()).unwrap();
+        for map in [plain(operator), normalised] {
+            let mut problem = contracting(map, 3, 17);
+            let injection = map.injection_len();
+            problem.y[..injection].iter_mut().for_each(|y| *y *= 0.3);
+            let mut plan = planned(gpu, &problem);
+            // As long as allowed and then too long, too short, right, much too long, cut short, and to the last.
+            for (tolerance, most) in
+                [(1e-2, 100), (1e-5, 100), (1e-5, 100), (1e-1, 100), (1e-6, 3), (1e-4, 256), (0.0, 40)]
+            {
+                let (rule, start) = (together(tolerance, most), Start::Constant(1.0));
+                let (z, reports) = solved_again(gpu, &mut plan, &problem, &solver, &rule, start).unwrap();
+                let what = || format!("{map:?}, {rule:?}: {reports:?}");
+                failures.holds(
+                    what,
+                    (z.clone(), reports.clone()) == solved(gpu, &problem, &solver, &rule, start).unwrap(),
+                );
+                failures.holds(what, reports.iter().all(|report| *report == reports[0]));
+                let (known, expected) = solved(&exact(), &problem, &solver, &rule, start).unwrap();
+                failures.small(
+                    what,
+                    relative_error(&z, &known),
+                    if most == 3 { 1e-4 } else { 5.0 * tolerance + 1e-5 },
+                );
+                failures.holds(
+                    || format!("{}, in f64 {expected:?}", what()),
+                    tolerance == 0.0 || alike(&reports, &expected),
+                );
+            }
+            let (rule, tight) = (together(1e-6, 200), stopping(1e-13, 1000));
+            let (z, _) = solved(&exact(), &problem, &Solver::Picard, &tight, Start::Constant(1.0)).unwrap();
+            let v = numbers(4, z.len());
+            let (known, _) = differentiated(&exact(), &problem, &Solver::Picard, &tight, &z, &v).unwrap();
+            let (found, _) = differentiated(gpu, &problem, &solver, &rule, &z, &v).unwrap();
+            for ((found, known), name) in found.iter().zip(&known).zip(["g", "gz", "gy", "gw"]) {
+                failures.small(|| format!("{name} of {map:?}"), relative_error(found, known), 2e-5);
+            }
+            problem.y[injection + 2] = f64::NAN;
+            let (_, reports) =
+                solved_again(gpu, &mut plan, &problem, &solver, &rule, Start::Constant(1.0)).unwrap();
+            failures.holds(
+                || format!("NaN in one sample: {reports:?}"),
+                reports.iter().all(|report| report.outcome == Outcome::NotFinite),
+            );
+        }
     }
     failures.show();
 }

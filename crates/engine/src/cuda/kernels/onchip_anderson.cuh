@@ -1,11 +1,10 @@
-// Whole solves by Anderson's method in one launch, everything of a sample on chip (Hopper): 48 channels of 32 x 32, zero padded.
+// Whole solves by Anderson's method in one launch, everything of a sample on chip (Hopper): convolutions of 48 channels of 32 x 32 and of 32 of
+// 28 x 28, zero padded.
 //
-// A sample has a cluster of eight blocks, each a tile of 16 rows and 8 columns. In its shared memory a block has the weights (f16 halves), the
+// A sample has a cluster of blocks, each of them a tile of the image. In its shared memory a block has the weights (f16 halves), the
 // argument with its halo (f16 halves), and what is kept of the last four pairs: residuals and differences of images, f16 as in anderson.cuh.
 // Argument, image and the image before are in registers. Nothing but y (or v and the slopes) is read from device memory in an iteration.
-//
-// 512 threads. Products: warpgroups 0 and 1 multiply high halves by high halves, one square of 8 x 8 pixels each, 2 and 3 what the low ones
-// add; then each thread of a pair gives the other half of its sums. A thread has one pixel and 12 of its channels.
+// The shapes differ in how the products are shared out among 512 threads: see there.
 //
 // Two meetings of the cluster in an iteration: sums (products of residuals) to all blocks, whose first warp decides, each the same; then borders of the next argument
 // and votes on it. Who has what comes in a meeting knows that all had what came in the one before.
@@ -41,6 +40,11 @@ struct OnchipStep {       // as `Report`
   uint32_t iterations, outcome;
   double residual;
 };
+/// A batch whose samples end together: how many iterations are made, and whether it is known after how many all end (`judge_together`).
+struct OnchipTogether {
+  uint32_t limit, known, end;
+};
+struct OnchipGap { double difference, size; };
 struct OnchipAnderson {
   const uint4* weights;   // as pack_for_warpgroups has them, then what each output's sums are to be multiplied by
   const float* drive;     // y, or v: [n][32][32][48]
@@ -49,24 +53,50 @@ struct OnchipAnderson {
   const float* states;
   const float* gradients;
   const float* inverses;
-  float* state;           // the start; then the answer
+  const float* start;
+  float* state;           // the answer; may be where the start is
   OnchipStep* reports;
+  // Null, or samples end together: then `state` has room for the images of the last ANSWERS iterations, that of iteration i at i % ANSWERS.
+  const OnchipTogether* together;
+  OnchipGap* gaps;        // [iteration][sample]
   const uint32_t* bad;    // not 0: a weight is not finite
   double tolerance, ridge;
   float shift, base, power;
   uint32_t inner, has_power, max_iterations;
 };
 enum { ANDERSON_FORWARD, ANDERSON_ADJOINT };
+// As in solve.cu.
+constexpr uint32_t ANSWERS = 4;
 
-template <int KIND, bool NORMALISED> struct AndersonOnChip {
-  static constexpr int C = 48, SIDE = 32, ROWS = 16, COLS = 8, CL = 8, THREADS = 512, WARPS = 16, WINDOW = 5, KEPT = 4;
-  static constexpr int NT = C / 8, KC = C / 16, PITCH = COLS + 2, PIXELS = 185, PLANE = PIXELS * 16, STEP = 4 * PLANE, HALVES = KC * STEP;
-  static constexpr int WEIGHTS = 9 * C * C * 2, ARRAY = NT * THREADS * 4, VALUES = 6;
+/// 48 channels of 32 x 32 by eight blocks, 16 rows and 8 columns each: two squares of 8 x 8 pixels. Warpgroups 0 and 1 multiply high halves by high
+/// halves, a square each, 2 and 3 what the low ones add; then each thread of a pair gives the other half of its sums. A thread has one
+/// pixel and 12 of its channels.
+struct Tiles32 {
+  static constexpr int C = 48, SIDE = 32, ROWS = 16, COLS = 8, PIXELS = 185, OWN = 1;
+  static constexpr bool SHARED_PRODUCTS = true;
+  static constexpr int NEXT8 = (COLS + 2) * 16;
+};
+/// 32 channels of 28 x 28 by four blocks, 14 rows and columns each. With its halo a row has 16 pixels: a warp's 16 rows of a product are a row of
+/// the tile and two pixels that are nobody's; of the last two warps all are. A thread has two pixels and 8 of their channels.
+struct Tiles28 {
+  static constexpr int C = 32, SIDE = 28, ROWS = 14, COLS = 14, PIXELS = 256, OWN = 2;
+  static constexpr bool SHARED_PRODUCTS = false;
+  static constexpr int NEXT8 = 128;
+};
+
+template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
+  static constexpr int C = Tiles::C, SIDE = Tiles::SIDE, ROWS = Tiles::ROWS, COLS = Tiles::COLS, GROUPS = SIDE / COLS, CL = 2 * GROUPS;
+  static constexpr int THREADS = 512, WARPS = 16, WINDOW = 5, KEPT = 4;
+  static constexpr int NT = C / 8, KC = C / 16, OWN = Tiles::OWN, PAIRS = OWN * NT;
+  static constexpr int PITCH = COLS + 2, PLANE = Tiles::PIXELS * 16, STEP = 4 * PLANE, HALVES = KC * STEP;
+  // Some threads have pixels that are nobody's. All of theirs are zeros, and they say and store nothing.
+  static constexpr bool LOOSE = OWN * WARPS * 8 > ROWS * COLS;
+  static constexpr int WEIGHTS = 9 * C * C * 2, ARRAY = PAIRS * THREADS * 4, VALUES = 6;
   static constexpr int AT_WEIGHTS = HALVES, AT_RESIDUALS = AT_WEIGHTS + 2 * WEIGHTS, AT_DIFFERENCES = AT_RESIDUALS + KEPT * ARRAY;
-  static constexpr int AT_GIVEN = AT_DIFFERENCES + KEPT * ARRAY, AT_COLUMNS = AT_GIVEN + 4 * THREADS * 4, COLUMNS = COLS * C * 4, AT_SLOTS = AT_COLUMNS + 2 * COLUMNS, SLOTS = CL * WARPS * 4;
+  static constexpr int AT_GIVEN = AT_DIFFERENCES + KEPT * ARRAY, AT_COLUMNS = AT_GIVEN + 4 * THREADS * 4, COLUMNS = 2 * PAIRS * 32 * 4, AT_SLOTS = AT_COLUMNS + 2 * COLUMNS, SLOTS = CL * WARPS * 4;
   static constexpr int AT_OWN = AT_SLOTS + 2 * SLOTS, AT_KNOWN = AT_OWN + VALUES * WARPS * 4, AT_FLOWS = AT_KNOWN + 768, SHARED = AT_FLOWS + 24;
   static constexpr double LEN = (double)SIDE * SIDE * C;
-  static_assert((ROWS + 2) * PITCH <= PIXELS && CL * VALUES * 8 <= SLOTS && SHARED <= 232448, "room");
+  static_assert(SIDE == 2 * ROWS && (ROWS + 2) * PITCH <= Tiles::PIXELS && CL * VALUES * 8 <= SLOTS && SHARED <= 232448, "room");
 
   // What the first warp knows and says.
   struct Known {
@@ -88,17 +118,23 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
   unsigned char* sm;
   uint32_t base;
   int rank, band, group, sample, warp, lane, role, square;
+  uint32_t limit;           // of iterations
   int turns, exchanges;
-  int row, col;             // of this thread's pixel in its tile
-  float z[2 * NT], f[2 * NT], before[2 * NT];
+  int row;                  // of this thread's pixels in their tile
+  float z[2 * PAIRS], f[2 * PAIRS], before[2 * PAIRS];
   __device__ explicit AndersonOnChip(const OnchipAnderson& args) : a(args) {}
 
   DEV Known& known() const { return *reinterpret_cast<Known*>(sm + AT_KNOWN); }
-  DEV size_t global() const { return (((size_t)sample * SIDE + band * ROWS + row) * SIDE + group * COLS + col) * C + (lane & 3) * 2; }
+  // Pair p: two channels of n-tile p % NT, of this thread's pixel p / NT.
+  DEV int col(int pixel) const { return (lane >> 2) + 8 * pixel; }
+  DEV bool owns(int pixel) const { return !LOOSE || (row < ROWS && col(pixel) < COLS); }
+  DEV size_t global(int p) const { return (((size_t)sample * SIDE + band * ROWS + row) * SIDE + group * COLS + col(p / NT)) * C + p % NT * 8 + (lane & 3) * 2; }
+  /// The numbers of a pair in a batch's array.
+  DEV float2 pair(const float* of, int p) const { return owns(p / NT) ? read_only(reinterpret_cast<const float2*>(of + global(p))) : make_float2(0.0f, 0.0f); }
   DEV uint32_t flow() const { return base + AT_FLOWS + (turns & 1) * 8; }
   DEV uint32_t& word(int at) const { return *reinterpret_cast<uint32_t*>(sm + at); }
-  DEV int residual_at(int place, int n) const { return AT_RESIDUALS + (place * NT + n) * THREADS * 4 + thread_index() * 4; }
-  DEV int difference_at(int place, int n) const { return residual_at(place, n) + (AT_DIFFERENCES - AT_RESIDUALS); }
+  DEV int residual_at(int place, int p) const { return AT_RESIDUALS + (place * PAIRS + p) * THREADS * 4 + thread_index() * 4; }
+  DEV int difference_at(int place, int p) const { return residual_at(place, p) + (AT_DIFFERENCES - AT_RESIDUALS); }
 
   /// For arguments of about this size: their root mean square becomes 32 to 64, so that low halves keep 11 bits and high ones do not overflow.
   static DEV float argument_scale(double squares) { return 128.0f * scale_for(sqrt_fast((float)(squares * (1.0 / LEN)))); }
@@ -108,10 +144,11 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
     rank = (int)cluster_rank();
     band = rank & 1, group = rank >> 1;
     sample = block_index() / CL;
+    limit = a.together && a.together->limit && a.together->limit < a.max_iterations ? a.together->limit : a.max_iterations;
     warp = warp_uniform(thread_index() >> 5);
     lane = thread_index() & 31;
     role = warp >> 3, square = (warp >> 2) & 1;
-    row = square * 8 + (warp & 3) * 2 + role, col = lane >> 2;
+    row = Tiles::SHARED_PRODUCTS ? square * 8 + (warp & 3) * 2 + role : warp;
     turns = exchanges = 0;
     if (thread_index() == 0) for (int k = 0; k < 3; k++) flow_init(base + AT_FLOWS + 8 * k);
     if (NORMALISED) clear_columns();
@@ -156,26 +193,13 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
   /// The argument, as scaled halves, to where the products find it, borders also to the neighbours. Whether it may stay there, by what all
   /// threads of the cluster say of it.
   DEV bool put(float scale, uint32_t vote) {
-    // Of n-tile 0: the high halves of this thread's pair.
-    int at = ((row + 1) * PITCH + col + 1) * 16 + (lane & 3) * 4;
-    uint32_t halves[2 * NT];
 #pragma unroll
-    for (int n = 0; n < NT; n++) {
-      float x = z[2 * n] * scale, y = z[2 * n + 1] * scale;
-      uint32_t high = pack_f16(x, y);
-      float2 h = unpack_f16(high);
-      halves[2 * n] = high, halves[2 * n + 1] = pack_f16(x - h.x, y - h.y);
-      word(at + plane(n)) = halves[2 * n], word(at + plane(n) + 2 * PLANE) = halves[2 * n + 1];
-    }
-    bool down = band == 0 ? row == ROWS - 1 : row == 0, left = col == 0 && group > 0, right = col == COLS - 1 && group < 3;
-    int vertical = (band == 0 ? -ROWS : ROWS) * PITCH * 16, sideways = left ? COLS * 16 : -COLS * 16, beside = left ? rank - 2 : rank + 2;
-    if (left || right) send(at + sideways, beside, halves);
-    if (down) send(at + vertical, rank ^ 1, halves);
-    if (down && (left || right)) send(at + vertical + sideways, beside ^ 1, halves);
+    for (int pixel = 0; pixel < OWN; pixel++)
+      if (owns(pixel)) put_pixel(pixel, scale);
     uint32_t said = (warp_any(vote & NOT_FINITE) ? NOT_FINITE : 0) | (warp_any(vote & NOT_POSITIVE) ? NOT_POSITIVE : 0) | (warp_any(vote & WAS_NOT) ? WAS_NOT : 0);
     uint32_t slots = AT_SLOTS + (turns & 1) * SLOTS, bar = flow();
     if (lane < CL) flow_store(base + slots + (rank * WARPS + warp) * 4, bar, lane, said);
-    if (thread_index() == 0) flow_expect(bar, SLOTS + COLS * C * 4 + ((group > 0) + (group < 3)) * (ROWS + 1) * C * 4);
+    if (thread_index() == 0) flow_expect(bar, SLOTS + COLS * C * 4 + ((group > 0) + (group < GROUPS - 1)) * (ROWS + 1) * C * 4);
     async_fence_own();
     block_barrier();
     flow_wait(bar, (turns >> 1) & 1);
@@ -184,6 +208,25 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
     for (int i = lane; i < SLOTS / 4; i += 32) all |= word(AT_SLOTS + (turns & 1) * SLOTS + 4 * i);
     turns++;
     return !warp_any(all & NOT_FINITE) && (!warp_any(all & NOT_POSITIVE) || warp_any(all & WAS_NOT));
+  }
+  DEV void put_pixel(int pixel, float scale) const {
+    // Of n-tile 0: the high halves of this thread's pair.
+    int at = ((row + 1) * PITCH + col(pixel) + 1) * 16 + (lane & 3) * 4;
+    uint32_t halves[2 * NT];
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      int p = pixel * NT + n;
+      float x = z[2 * p] * scale, y = z[2 * p + 1] * scale;
+      uint32_t high = pack_f16(x, y);
+      float2 h = unpack_f16(high);
+      halves[2 * n] = high, halves[2 * n + 1] = pack_f16(x - h.x, y - h.y);
+      word(at + plane(n)) = halves[2 * n], word(at + plane(n) + 2 * PLANE) = halves[2 * n + 1];
+    }
+    bool down = band == 0 ? row == ROWS - 1 : row == 0, left = col(pixel) == 0 && group > 0, right = col(pixel) == COLS - 1 && group < GROUPS - 1;
+    int vertical = (band == 0 ? -ROWS : ROWS) * PITCH * 16, sideways = left ? COLS * 16 : -COLS * 16, beside = left ? rank - 2 : rank + 2;
+    if (left || right) send(at + sideways, beside, halves);
+    if (down) send(at + vertical, rank ^ 1, halves);
+    if (down && (left || right)) send(at + vertical + sideways, beside ^ 1, halves);
   }
   /// Where the halves of an n-tile lie: [16 channels][high, low][8 channels].
   static DEV int plane(int n) { return ((n / 2) * 4 + n % 2) * PLANE; }
@@ -197,6 +240,7 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
   }
 
   // ---- the map ----
+  static constexpr int TAPS = 3 * NT * C;  // from one row of taps to the next
   DEV void multiply_row(float (&sums)[NT][4], uint64_t pixels, uint64_t weights, int keep) const {
 #pragma unroll
     for (int right = 0; right < 3; right++)
@@ -206,45 +250,69 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
         keep = 1;
       }
   }
-  /// W of the argument, for this thread's numbers.
-  DEV void convolve(float scale, float (&u)[2 * NT]) {
-    uint64_t weights = wgmma_factor(base + AT_WEIGHTS, C * 16, 128);
-    uint64_t pixels = wgmma_factor(base + square * 8 * PITCH * 16, PLANE, PITCH * 16);
-    constexpr int ROW = 3 * NT * C;
-    float total[NT][4], some[NT][4];
-    if (role == 0) {
+  /// High halves by high halves, tap row by tap row, whose sums are added as f32: `total` grows by them.
+  DEV void multiply_high(float (&total)[NT][4], uint64_t pixels, uint64_t weights) const {
+    float some[NT][4];
+#pragma unroll 1
+    for (int down = 0; down < 3; down++) {
+      wgmma_ready(some);
+      wgmma_fence();
+      multiply_row(some, pixels + down * PITCH, weights + down * TAPS, 0);
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_ready(some);
 #pragma unroll
       for (int n = 0; n < NT; n++)
 #pragma unroll
-        for (int k = 0; k < 4; k++) total[n][k] = 0.0f;
-#pragma unroll 1
-      for (int down = 0; down < 3; down++) {
-        wgmma_ready(some);
-        wgmma_fence();
-        multiply_row(some, pixels + down * PITCH, weights + down * ROW, 0);
-        wgmma_commit();
-        wgmma_wait<0>();
-        wgmma_ready(some);
+        for (int k = 0; k < 4; k++) total[n][k] += some[n][k];
+    }
+  }
+  /// What the low halves add.
+  DEV void multiply_low(float (&total)[NT][4], uint64_t pixels, uint64_t weights) const {
+    wgmma_ready(total);
+    wgmma_fence();
+#pragma unroll
+    for (int down = 0; down < 3; down++) {
+      multiply_row(total, pixels + 2 * PLANE / 16 + down * PITCH, weights + down * TAPS, down);
+      multiply_row(total, pixels + down * PITCH, weights + WEIGHTS / 16 + down * TAPS, 1);
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+    wgmma_ready(total);
+  }
+  /// What a sum of the products is multiplied by: of the channels of an n-tile.
+  DEV float2 sum_scale(int n) const { return read_only(reinterpret_cast<const float2*>(reinterpret_cast<const float*>(a.weights + 2 * WEIGHTS / 16) + n * 8 + (lane & 3) * 2)); }
+  /// W of the argument, for this thread's numbers.
+  DEV void convolve(float scale, float (&u)[2 * PAIRS]) {
+    uint64_t weights = wgmma_factor(base + AT_WEIGHTS, C * 16, 128);
+    float total[NT][4], back = inverse_power(scale);
+    if constexpr (Tiles::SHARED_PRODUCTS) {
+      uint64_t pixels = wgmma_factor(base + square * 8 * PITCH * 16, PLANE, Tiles::NEXT8);
+      if (role == 0) {
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
-          for (int k = 0; k < 4; k++) total[n][k] += some[n][k];
+          for (int k = 0; k < 4; k++) total[n][k] = 0.0f;
+        multiply_high(total, pixels, weights);
+      } else {
+        multiply_low(total, pixels, weights);
       }
+      share_sums(total, back, u);
     } else {
-      wgmma_ready(total);
-      wgmma_fence();
+      uint64_t pixels = wgmma_factor(base + (warp >> 2) * 64 * 16, PLANE, Tiles::NEXT8);
+      multiply_low(total, pixels, weights);
+      multiply_high(total, pixels, weights);
 #pragma unroll
-      for (int down = 0; down < 3; down++) {
-        multiply_row(total, pixels + 2 * PLANE / 16 + down * PITCH, weights + down * ROW, down);
-        multiply_row(total, pixels + down * PITCH, weights + WEIGHTS / 16 + down * ROW, 1);
+      for (int p = 0; p < PAIRS; p++) {
+        float2 by = sum_scale(p % NT);
+        u[2 * p] = total[p % NT][p / NT * 2] * back * by.x;
+        u[2 * p + 1] = total[p % NT][p / NT * 2 + 1] * back * by.y;
       }
-      wgmma_commit();
-      wgmma_wait<0>();
-      wgmma_ready(total);
     }
-    // A pixel's sums are in two threads: the first has the upper pixel's in the end, the second the lower one's.
+  }
+  /// A pixel's sums are in two threads: the first has the upper pixel's in the end, the second the lower one's.
+  DEV void share_sums(const float (&total)[NT][4], float back, float (&u)[2 * PAIRS]) {
     float* given = reinterpret_cast<float*>(sm + AT_GIVEN) + (warp & 7) * 2 * 2 * 64;
-    float back = inverse_power(scale);
 #pragma unroll
     for (int first = 0; first < NT; first += 2) {
 #pragma unroll
@@ -255,7 +323,7 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
 #pragma unroll
       for (int n = first; n < first + 2; n++) {
         float2 other = *reinterpret_cast<const float2*>(given + ((role ^ 1) * 2 + n - first) * 64 + 2 * lane);
-        float2 by = read_only(reinterpret_cast<const float2*>(reinterpret_cast<const float*>(a.weights + 2 * WEIGHTS / 16) + n * 8 + (lane & 3) * 2));
+        float2 by = sum_scale(n);
         float x = role == 0 ? total[n][0] : total[n][2], y = role == 0 ? total[n][1] : total[n][3];
         u[2 * n] = (x + other.x) * back * by.x;
         u[2 * n + 1] = (y + other.y) * back * by.y;
@@ -265,7 +333,7 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
   }
 
   // ---- columns of the image, which two blocks share ----
-  /// A number for each column of the tile: [one of this thread's 12 channels][lane]. Those of this block, or of the one below or above.
+  /// A number for each column of the tile: [one of this thread's numbers][lane]. Those of this block, or of the one below or above.
   DEV uint32_t& column(int other, int i) const { return word(AT_COLUMNS + other * COLUMNS + (i * 32 + lane) * 4); }
   DEV void clear_columns() const {
     if (thread_index() < COLUMNS / 4) word(AT_COLUMNS + 4 * thread_index()) = 0;
@@ -282,19 +350,19 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
   /// Divides columns by their largest numbers.
   DEV void normalise() {
 #pragma unroll
-    for (int i = 0; i < 2 * NT; i++) max_shared(&column(0, i), bits_of(fabsf(f[i])));
+    for (int i = 0; i < 2 * PAIRS; i++) max_shared(&column(0, i), bits_of(fabsf(f[i])));
     exchange_columns();
 #pragma unroll
-    for (int i = 0; i < 2 * NT; i++) {
+    for (int i = 0; i < 2 * PAIRS; i++) {
       uint32_t one = column(0, i), other = column(1, i);
-      f[i] *= 1.0f / from_bits(one > other ? one : other);
+      f[i] = owns(i / 2 / NT) ? f[i] * (1.0f / from_bits(one > other ? one : other)) : 0.0f;
     }
   }
   /// Sums over columns of what threads have, in a fixed order.
-  DEV void sum_columns(float (&x)[2 * NT]) {
+  DEV void sum_columns(float (&x)[2 * PAIRS]) {
     float* given = reinterpret_cast<float*>(sm + AT_GIVEN);
 #pragma unroll
-    for (int first = 0; first < 2 * NT; first += 4) {
+    for (int first = 0; first < 2 * PAIRS; first += 4) {
       block_barrier();
 #pragma unroll
       for (int i = 0; i < 4; i++) given[(warp * 4 + i) * 32 + lane] = x[first + i];
@@ -307,7 +375,7 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
     }
     exchange_columns();
 #pragma unroll
-    for (int i = 0; i < 2 * NT; i++) x[i] = from_bits(column(band, i)) + from_bits(column(band ^ 1, i));
+    for (int i = 0; i < 2 * PAIRS; i++) x[i] = from_bits(column(band, i)) + from_bits(column(band ^ 1, i));
   }
   DEV float image(float u, float y, float slope) const {
     if (KIND == ANDERSON_ADJOINT) return slope * (u + y);
@@ -315,42 +383,48 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
     if (!a.has_power) return s + outer;
     return exp2_fast(a.power * log2_fast(s + a.base)) + outer;
   }
-  static DEV float2 pair(const float* p, size_t at) { return read_only(reinterpret_cast<const float2*>(p + at)); }
   /// f = F(z).
   DEV void apply(float scale) {
     constexpr bool BACK = KIND == ANDERSON_ADJOINT;
-    float2 y[NT], d[NT];
-    size_t at = global();
+    float2 y[PAIRS], d[PAIRS];
 #pragma unroll
-    for (int n = 0; n < NT; n++) {
-      y[n] = pair(a.drive, at + n * 8);
-      d[n] = BACK ? pair(NORMALISED ? a.states : a.slope, at + n * 8) : make_float2(0.0f, 0.0f);
+    for (int p = 0; p < PAIRS; p++) {
+      y[p] = pair(a.drive, p);
+      d[p] = BACK ? pair(NORMALISED ? a.states : a.slope, p) : make_float2(0.0f, 0.0f);
     }
-    float u[2 * NT];
+    float u[2 * PAIRS];
     convolve(scale, u);
-    if constexpr (BACK && NORMALISED) {
-      float inner[2 * NT];
+    if constexpr (LOOSE) {
 #pragma unroll
-      for (int n = 0; n < NT; n++) {
-        u[2 * n] += y[n].x, u[2 * n + 1] += y[n].y;
-        inner[2 * n] = d[n].x * u[2 * n], inner[2 * n + 1] = d[n].y * u[2 * n + 1];
+      for (int i = 0; i < 2 * PAIRS; i++) u[i] = owns(i / 2 / NT) ? u[i] : 0.0f;
+    }
+    if constexpr (BACK && NORMALISED) {
+      float inner[2 * PAIRS];
+#pragma unroll
+      for (int p = 0; p < PAIRS; p++) {
+        u[2 * p] += y[p].x, u[2 * p + 1] += y[p].y;
+        inner[2 * p] = d[p].x * u[2 * p], inner[2 * p + 1] = d[p].y * u[2 * p + 1];
       }
       sum_columns(inner);
-      size_t column = ((size_t)sample * SIDE + group * COLS + col) * C + (lane & 3) * 2;
 #pragma unroll
-      for (int n = 0; n < NT; n++) {
-        float2 gradient = pair(a.gradients, at + n * 8), slope = pair(a.slope, at + n * 8), inverse = pair(a.inverses, column + n * 8);
-        f[2 * n] = slope.x * ((u[2 * n] - inner[2 * n] * gradient.x) * inverse.x);
-        f[2 * n + 1] = slope.y * ((u[2 * n + 1] - inner[2 * n + 1] * gradient.y) * inverse.y);
+      for (int p = 0; p < PAIRS; p++) {
+        float2 gradient = pair(a.gradients, p), slope = pair(a.slope, p), inverse = inverse_of(p);
+        f[2 * p] = slope.x * ((u[2 * p] - inner[2 * p] * gradient.x) * inverse.x);
+        f[2 * p + 1] = slope.y * ((u[2 * p + 1] - inner[2 * p + 1] * gradient.y) * inverse.y);
       }
     } else {
 #pragma unroll
-      for (int n = 0; n < NT; n++) {
-        f[2 * n] = image(u[2 * n], y[n].x, d[n].x);
-        f[2 * n + 1] = image(u[2 * n + 1], y[n].y, d[n].y);
+      for (int p = 0; p < PAIRS; p++) {
+        f[2 * p] = owns(p / NT) ? image(u[2 * p], y[p].x, d[p].x) : 0.0f;
+        f[2 * p + 1] = owns(p / NT) ? image(u[2 * p + 1], y[p].y, d[p].y) : 0.0f;
       }
       if (NORMALISED) normalise();
     }
+  }
+  /// What the pair's columns were multiplied by.
+  DEV float2 inverse_of(int p) const {
+    size_t at = ((size_t)sample * SIDE + group * COLS + col(p / NT)) * C + p % NT * 8 + (lane & 3) * 2;
+    return owns(p / NT) ? read_only(reinterpret_cast<const float2*>(a.inverses + at)) : make_float2(0.0f, 0.0f);
   }
 
   // ---- Anderson's step, as anderson.cuh has it ----
@@ -362,18 +436,18 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
 #pragma unroll
     for (int v = 0; v < VALUES; v++) parts[v] = 0.0f;
 #pragma unroll
-    for (int n = 0; n < NT; n++) {
-      float r0 = f[2 * n] - z[2 * n], r1 = f[2 * n + 1] - z[2 * n + 1];
+    for (int p = 0; p < PAIRS; p++) {
+      float r0 = f[2 * p] - z[2 * p], r1 = f[2 * p + 1] - z[2 * p + 1];
 #pragma unroll
       for (int age = 0; age < KEPT; age++) {
         if ((uint32_t)age >= kept) continue;
-        float2 old = unpack_f16(word(residual_at((newest + KEPT - age) % KEPT, n)));
+        float2 old = unpack_f16(word(residual_at((newest + KEPT - age) % KEPT, p)));
         parts[age] = fmaf(r0, old.x, fmaf(r1, old.y, parts[age]));
       }
       parts[4] = fmaf(r0, r0, fmaf(r1, r1, parts[4]));
-      parts[5] = fmaf(f[2 * n], f[2 * n], fmaf(f[2 * n + 1], f[2 * n + 1], parts[5]));
-      word(residual_at(next, n)) = pack_f16(r0 * to, r1 * to);
-      word(difference_at(next, n)) = pack_f16((f[2 * n] - before[2 * n]) * to, (f[2 * n + 1] - before[2 * n + 1]) * to);
+      parts[5] = fmaf(f[2 * p], f[2 * p], fmaf(f[2 * p + 1], f[2 * p + 1], parts[5]));
+      word(residual_at(next, p)) = pack_f16(r0 * to, r1 * to);
+      word(difference_at(next, p)) = pack_f16((f[2 * p] - before[2 * p]) * to, (f[2 * p + 1] - before[2 * p + 1]) * to);
     }
   }
   /// What becomes of the new pair: by the first warp, the same in every block.
@@ -407,13 +481,19 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
   }
   DEV void conclude(uint32_t iteration) {
     Known& k = known();
-    double size = *a.bad || k.spoiled ? (double)NAN : k.size, residual = sqrt(k.difference) / (1e-5 + sqrt(size));
+    double size = *a.bad || k.spoiled ? (double)NAN : k.size;
+    if (a.together) {
+      if (rank == 0) a.gaps[(size_t)(iteration - 1) * (grid_size() / CL) + sample] = OnchipGap{k.difference, size};
+      k.ended = iteration >= limit;
+      return;
+    }
+    double residual = sqrt(k.difference) / (1e-5 + sqrt(size));
     if (residual < k.best) { k.best = residual; k.since = 0; } else k.since++;
     uint32_t outcome = 4;
     if (!(size <= DBL_MAX) || residual != residual) outcome = 3;
     else if (residual <= a.tolerance) outcome = 0;
     else if (k.since >= 12 && k.best <= 1000.0 * FLT_EPSILON) outcome = 2;
-    else if (iteration >= a.max_iterations) outcome = 1;
+    else if (iteration >= limit) outcome = 1;
     k.ended = outcome < 4;
     if (k.ended && rank == 0) a.reports[sample] = OnchipStep{iteration, outcome, residual};
   }
@@ -473,38 +553,47 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
 #pragma unroll
     for (int age = 0; age < KEPT; age++) steps[age] = k.steps[age];
 #pragma unroll
-    for (int n = 0; n < NT; n++) {
-      float x = f[2 * n], y = f[2 * n + 1];
-      were_positive &= x > 0.0f && y > 0.0f;
+    for (int p = 0; p < PAIRS; p++) {
+      float x = f[2 * p], y = f[2 * p + 1];
+      bool own = owns(p / NT);
+      were_positive &= !own || (x > 0.0f && y > 0.0f);
 #pragma unroll
       for (int age = 0; age < KEPT; age++) {
         if (age + 1 >= (int)k.count) continue;
-        float2 moved = unpack_f16(word(difference_at((place + KEPT - age) % KEPT, n)));
+        float2 moved = unpack_f16(word(difference_at((place + KEPT - age) % KEPT, p)));
         x = fmaf(steps[age], moved.x, x);
         y = fmaf(steps[age], moved.y, y);
       }
-      positive &= x > 0.0f && y > 0.0f;
+      positive &= !own || (x > 0.0f && y > 0.0f);
       finite &= fabsf(x) <= FLT_MAX && fabsf(y) <= FLT_MAX;
-      z[2 * n] = x, z[2 * n + 1] = y;
+      z[2 * p] = x, z[2 * p + 1] = y;
     }
     return (finite ? 0 : NOT_FINITE) | (positive ? 0 : NOT_POSITIVE) | (were_positive ? 0 : WAS_NOT);
   }
   DEV void plain_step() {
 #pragma unroll
-    for (int i = 0; i < 2 * NT; i++) z[i] = f[i];
+    for (int i = 0; i < 2 * PAIRS; i++) z[i] = f[i];
+  }
+
+  DEV void write_answer(uint32_t place) const {
+    float* to = a.state + (size_t)place * (grid_size() / CL) * (SIDE * SIDE * C);
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++)
+      if (owns(p / NT)) *reinterpret_cast<float2*>(to + global(p)) = make_float2(f[2 * p], f[2 * p + 1]);
   }
 
   DEV void run() {
+    // For all blocks alike.
+    if (a.together && a.together->known) return;
     begin();
-    size_t at = global();
     float parts[VALUES] = {};
 #pragma unroll
-    for (int n = 0; n < NT; n++) {
-      float2 x = *reinterpret_cast<const float2*>(a.state + at + n * 8);
-      z[2 * n] = x.x, z[2 * n + 1] = x.y;
+    for (int p = 0; p < PAIRS; p++) {
+      float2 x = owns(p / NT) ? *reinterpret_cast<const float2*>(a.start + global(p)) : make_float2(0.0f, 0.0f);
+      z[2 * p] = x.x, z[2 * p + 1] = x.y;
       parts[5] = fmaf(x.x, x.x, fmaf(x.y, x.y, parts[5]));
       // NaN if it is not finite.
-      float2 y = pair(a.drive, at + n * 8);
+      float2 y = pair(a.drive, p);
       parts[4] = fmaf(y.x, 0.0f, fmaf(y.y, 0.0f, parts[4]));
     }
     if (thread_index() == 0) {
@@ -526,11 +615,11 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
       if (iteration == 1) {
         // The first residual has none before it that its size could be taken from. Its difference is never used.
 #pragma unroll
-        for (int i = 0; i < 2 * NT; i++) before[i] = f[i];
+        for (int i = 0; i < 2 * PAIRS; i++) before[i] = f[i];
 #pragma unroll
         for (int v = 0; v < VALUES; v++) parts[v] = 0.0f;
 #pragma unroll
-        for (int i = 0; i < 2 * NT; i++) parts[4] = fmaf(f[i] - z[i], f[i] - z[i], parts[4]);
+        for (int i = 0; i < 2 * PAIRS; i++) parts[4] = fmaf(f[i] - z[i], f[i] - z[i], parts[4]);
         sum_up(parts);
         if (thread_index() == 0) known().to = scale_for(sqrt_fast((float)(known().sums[4] * (1.0 / LEN))));
         block_barrier();
@@ -544,11 +633,12 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
       if (NORMALISED && KIND == ANDERSON_FORWARD) clear_columns();
       if (!k.helped) {
 #pragma unroll
-        for (int i = 0; i < 2 * NT; i++) f[i] = before[i];
+        for (int i = 0; i < 2 * PAIRS; i++) f[i] = before[i];
       }
+      if (a.together && iteration + ANSWERS > limit) write_answer(iteration % ANSWERS);
       if (k.ended) break;
 #pragma unroll
-      for (int i = 0; i < 2 * NT; i++) before[i] = f[i];
+      for (int i = 0; i < 2 * PAIRS; i++) before[i] = f[i];
       bool solved = k.solved;
       uint32_t vote = 0;
       if (solved) vote = combine(); else plain_step();
@@ -559,7 +649,19 @@ template <int KIND, bool NORMALISED> struct AndersonOnChip {
       }
       if (thread_index() == 0) known().accelerated = solved && accepted;
     }
-#pragma unroll
-    for (int n = 0; n < NT; n++) *reinterpret_cast<float2*>(a.state + at + n * 8) = make_float2(f[2 * n], f[2 * n + 1]);
+    if (!a.together) write_answer(0);
   }
 };
+
+// The kernels for one shape.
+#define ANDERSON_ON_CHIP(name, tiles, cluster, kind, normalised)                                                                                          \
+  extern "C" __global__ void __launch_bounds__(512, 1) __cluster_dims__(cluster, 1, 1) onchip_anderson_##name(const __grid_constant__ OnchipAnderson a) { \
+    static_assert(AndersonOnChip<tiles, kind, normalised>::CL == cluster, "cluster");                                                                     \
+    AndersonOnChip<tiles, kind, normalised> solve(a);                                                                                                     \
+    solve.run();                                                                                                                                          \
+  }
+#define ANDERSON_KERNELS(shape, tiles, cluster)                                        \
+  ANDERSON_ON_CHIP(solve_##shape, tiles, cluster, ANDERSON_FORWARD, false)             \
+  ANDERSON_ON_CHIP(solve_normalised_##shape, tiles, cluster, ANDERSON_FORWARD, true)   \
+  ANDERSON_ON_CHIP(adjoint_##shape, tiles, cluster, ANDERSON_ADJOINT, false)           \
+  ANDERSON_ON_CHIP(adjoint_normalised_##shape, tiles, cluster, ANDERSON_ADJOINT, true)

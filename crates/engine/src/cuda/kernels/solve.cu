@@ -64,6 +64,62 @@ extern "C" __global__ void conclude_together(Stopping stopping, u32 iteration, S
     samples.remaining[0] = 0;
 }
 
+// Samples that end together, each solved by a launch of its own sort (`onchip_anderson.cuh`), so that nobody sees during the solve how the
+// batch stands: they make `limit` iterations, keep the last images, and it is found out afterwards after how many all were to end.
+#define ANSWERS 4
+#define MOST_TOGETHER 256
+struct Together {
+    // 0: as many as allowed. Whether `end`, the number of iterations, is known.
+    u32 limit, known, end;
+};
+struct Gap {
+    double difference, size;
+};
+
+// After such a solve of at most MOST_TOGETHER iterations: its end; or how many iterations have to be made so that it is known and its image
+// is kept. Three solves are enough: one may have been too short, the next is as long as allowed, then the end is known. One block.
+extern "C" __global__ void __launch_bounds__(THREADS) judge_together(Stopping stopping, Together* together, const Gap* gaps, u32 batch, Report* reports) {
+    __shared__ Distance totals[MOST_TOGETHER];
+    __shared__ Report report;
+    __shared__ bool known;
+    if (together->known) return;
+    u32 limit = together->limit ? min(together->limit, stopping.max_iterations) : stopping.max_iterations;
+    for (u32 i = threadIdx.x / 32; i < limit; i += THREADS / 32) {
+        Distance d = no_distance();
+        for (u32 sample = threadIdx.x % 32; sample < batch; sample += 32) {
+            Gap gap = gaps[(u64)i * batch + sample];
+            d = joined(d, {gap.difference, gap.size, -INFINITY, INFINITY});
+        }
+        d = joined_lanes(d);
+        if (threadIdx.x % 32 == 0) totals[i] = d;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        Progress progress = {INFINITY, 0, 0};
+        u32 end = 0;
+        for (u32 i = 1; i <= limit && end == 0; i++)
+            if (ended(stopping, i, totals[i - 1], progress, report)) end = i;
+        known = end != 0 && end + ANSWERS > limit;
+        together->limit = end != 0 ? end : stopping.max_iterations;
+        together->known = known;
+        together->end = end;
+    }
+    __syncthreads();
+    if (known)
+        for (u32 sample = threadIdx.x; sample < batch; sample += THREADS) reports[sample] = report;
+}
+
+// The images of the last iteration of all, out of those that were kept. The next solve makes a few more iterations than this one needed.
+extern "C" __global__ void __launch_bounds__(THREADS) take_together(Together* together, const float* answers, u64 len, float* ends) {
+    u32 end = together->end;
+    const float* from = answers + (end % ANSWERS) * len;
+    for (u64 i = (u64)blockIdx.x * THREADS + threadIdx.x; i < len; i += (u64)gridDim.x * THREADS) ends[i] = from[i];
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        together->limit = end + ANSWERS / 2;
+        together->known = 0;
+    }
+}
+
 // The last images of all samples: of odd and of even iterations they lie in different places. Blocks are shared out by samples.
 extern "C" __global__ void __launch_bounds__(THREADS)
 take_answers(u32 batch, const Report* reports, const float* odd, const float* even, u64 len, float* answers) {
