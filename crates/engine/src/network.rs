@@ -1,5 +1,6 @@
 //! Shapes and constants of the operations around an equilibrium.
 
+use crate::map::product_fits;
 use crate::{EngineError, Padding, Real, Result};
 
 /// Shape of a fully connected layer, `y = W x + b`; `W` is `outputs x inputs`.
@@ -11,6 +12,20 @@ pub struct LinearShape {
     pub inputs: usize,
     /// Length of `y`.
     pub outputs: usize,
+}
+
+impl LinearShape {
+    /// Refuses sizes of which a product overflows: the kernels trust lengths that agree.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Self { batch, inputs, outputs } = *self;
+        if [[batch, inputs], [batch, outputs], [outputs, inputs]]
+            .iter()
+            .all(|sides| product_fits(&[sides[0], sides[1], 64]))
+        {
+            return Ok(());
+        }
+        Err(EngineError::Invalid(format!("{self:?} does not fit into the address space")))
+    }
 }
 
 /// Shape of a 3x3 convolution between images of one size, stored height x width x channels.

@@ -175,6 +175,7 @@ impl Layers for Cuda {
         rectified: bool,
         y: &mut Memory<f32>,
     ) -> Result<()> {
+        shape.check()?;
         let LinearShape { batch, inputs, outputs } = shape;
         check_len("the input", x.len(), batch * inputs)?;
         check_len("the weights", w.len(), outputs * inputs)?;
@@ -194,6 +195,7 @@ impl Layers for Cuda {
         gw: &mut Memory<f32>,
         gb: &mut Memory<f32>,
     ) -> Result<()> {
+        shape.check()?;
         let LinearShape { batch, inputs, outputs } = shape;
         check_len("the input", x.len(), batch * inputs)?;
         check_len("the weights", w.len(), outputs * inputs)?;

@@ -102,6 +102,7 @@ macro_rules! layers {
                 rectified: bool,
                 y: &mut Buffer<$t>,
             ) -> Result<()> {
+                shape.check()?;
                 let LinearShape { batch, inputs, outputs } = shape;
                 let x = part("the input", x, batch * inputs)?;
                 let w = part("the weights", w, outputs * inputs)?;
@@ -122,6 +123,7 @@ macro_rules! layers {
                 gw: &mut Buffer<$t>,
                 gb: &mut Buffer<$t>,
             ) -> Result<()> {
+                shape.check()?;
                 let LinearShape { batch, inputs, outputs } = shape;
                 if let Some(y) = rectified {
                     self.relu_backward(batch * outputs, y, gy)?;

@@ -6,7 +6,7 @@
 // Argument, image and the image before are in registers. Nothing but y (or v and the slopes) is read from device memory in an iteration.
 // The shapes differ in how the products are shared out among 512 threads: see there.
 //
-// Two meetings of the cluster in an iteration: sums (products of residuals) to all blocks, whose first warp decides, each the same; then borders of the next argument
+// Two meetings of the cluster in an iteration: sums (products of residuals) to all blocks, whose first warps decide, each the same; then borders of the next argument
 // and votes on it. Who has what comes in a meeting knows that all had what came in the one before.
 #pragma once
 #include <cstring>
@@ -19,7 +19,11 @@ struct Remote { uint32_t addr, rank; };
 DEV Remote remote(uint32_t addr, uint32_t rank) { return {addr, rank}; }
 DEV void flow_store(Remote to, int off, Remote bar, uint32_t value) { flow_store(to.addr + off, bar.addr, bar.rank, value); }
 DEV float log2_fast(float x) { return log2f(x); }
-DEV void max_shared(uint32_t* at, uint32_t x) { if (*at < x) *at = x; }
+DEV double reciprocal(double x) { return 1.0 / x; }
+DEV uint32_t warp_or(uint32_t x) {
+  for (int bit = 0; bit < 3; bit++) x |= warp_any(x >> bit & 1) ? 1u << bit : 0u;
+  return x;
+}
 #else
 struct Remote { uint32_t addr; };
 DEV Remote remote(uint32_t addr, uint32_t rank) {
@@ -32,7 +36,14 @@ DEV void flow_store(Remote to, int off, Remote bar, uint32_t value) {
 }
 /// A barrier of two warps, the ones of this number.
 DEV void pair_barrier(int pair) { asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory"); }
-DEV void max_shared(uint32_t* at, uint32_t x) { asm volatile("red.shared.max.u32 [%0], %1;" ::"r"(smem_addr(at)), "r"(x) : "memory"); }
+DEV uint32_t warp_or(uint32_t x) { return __reduce_or_sync(0xffffffffu, x); }
+/// From 20 bits by two steps of Newton's: no branches for numbers that do not come here.
+DEV double reciprocal(double x) {
+  double r;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(r) : "d"(x));
+  r = fma(r, fma(-x, r, 1.0), r);
+  return fma(r, fma(-x, r, 1.0), r);
+}
 DEV float log2_fast(float x) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 #endif
 
@@ -98,16 +109,17 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
   static constexpr double LEN = (double)SIDE * SIDE * C;
   static_assert(SIDE == 2 * ROWS && (ROWS + 2) * PITCH <= Tiles::PIXELS && CL * VALUES * 8 <= SLOTS && SHARED <= 232448, "room");
 
-  // What the first warp knows and says.
+  // What is known of the sample. The first warp has the history and the next combination, the second one the end: at the same time.
   struct Known {
-    double gram[WINDOW][WINDOW], sums[8];
+    double sums[2][8];      // for each of the two
+    double gram[WINDOW][WINDOW], residual;
     float backs[KEPT], steps[KEPT];
-    double residual, difference, size, best;
-    uint32_t count, newest, place, accelerated, since;
-    uint32_t helped, ended, solved;
-    uint32_t spoiled;       // y or v is not finite
+    uint32_t count, newest, place, accelerated, helped, solved;
     float to;               // what the next pair is multiplied by
-    float scale;            // and the next argument
+    double difference, size, best;
+    uint32_t since, ended;
+    float scale;            // what the next argument is multiplied by
+    uint32_t spoiled;       // y or v or a weight is not finite
   };
   static_assert(sizeof(Known) <= 768, "room");
 
@@ -151,52 +163,77 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
     row = Tiles::SHARED_PRODUCTS ? square * 8 + (warp & 3) * 2 + role : warp;
     turns = exchanges = 0;
     if (thread_index() == 0) for (int k = 0; k < 3; k++) flow_init(base + AT_FLOWS + 8 * k);
-    if (NORMALISED) clear_columns();
     for (int i = thread_index(); i < 2 * WEIGHTS / 16; i += THREADS) copy_async(base + AT_WEIGHTS + 16 * i, a.weights + i);
-    for (int i = thread_index(); i < HALVES / 16; i += THREADS) reinterpret_cast<uint4*>(sm)[i] = uint4{0, 0, 0, 0};
+    clear(0, HALVES);
+    // Pairs that are not there are zeros, and have no share.
+    clear(AT_RESIDUALS, 2 * KEPT * ARRAY);
     copies_arrived();
     // Nobody may store into this block before it has begun.
     cluster_barrier();
   }
 
+  DEV void clear(int at, int bytes) const {
+    for (int i = thread_index(); i < bytes / 16; i += THREADS) reinterpret_cast<uint4*>(sm + at)[i] = uint4{0, 0, 0, 0};
+  }
+
   // ---- meetings ----
-  /// Sums over the whole sample, for the first warp: all threads bring their parts.
+  /// Sums over the whole sample, for the first two warps: all threads bring their parts.
   DEV void sum_up(const float (&parts)[VALUES]) {
+    // Each exchange leaves a lane with half as many sums; in the end four lanes have the same one.
+    float sums[8];
 #pragma unroll
-    for (int v = 0; v < VALUES; v++) {
-      float sum = warp_sum(parts[v]);
-      if (lane == 0) *reinterpret_cast<float*>(sm + AT_OWN + (v * WARPS + warp) * 4) = sum;
+    for (int v = 0; v < 8; v++) sums[v] = v < VALUES ? parts[v] : 0.0f;
+#pragma unroll
+    for (int half = 4; half > 0; half /= 2) {
+      bool upper = lane & 4 * half;
+#pragma unroll
+      for (int v = 0; v < half; v++) {
+        float given = shfl_xor(upper ? sums[v] : sums[v + half], 4 * half);
+        sums[v] = (upper ? sums[v + half] : sums[v]) + given;
+      }
     }
+    sums[0] += shfl_xor(sums[0], 2);
+    sums[0] += shfl_xor(sums[0], 1);
+    if ((lane & 3) == 0 && lane / 4 < VALUES) *reinterpret_cast<float*>(sm + AT_OWN + (lane / 4 * WARPS + warp) * 4) = sums[0];
     block_barrier();
+    uint32_t slots = AT_SLOTS + (turns & 1) * SLOTS, bar = flow();
+    int v = lane & 7;
     if (warp == 0) {
-      uint32_t slots = AT_SLOTS + (turns & 1) * SLOTS, bar = flow();
       if (lane == 0) flow_expect(bar, CL * VALUES * 8);
-      if (lane < VALUES) {
+      if (v < VALUES) {
         double sum = 0.0;
-        for (int k = 0; k < WARPS; k++) sum += (double)*reinterpret_cast<const float*>(sm + AT_OWN + (lane * WARPS + k) * 4);
+#pragma unroll
+        for (int k = 0; k < WARPS; k += 4) {
+          float4 four = *reinterpret_cast<const float4*>(sm + AT_OWN + (v * WARPS + k) * 4);
+          sum += ((double)four.x + (double)four.y) + ((double)four.z + (double)four.w);
+        }
         uint32_t halves[2];
         memcpy(halves, &sum, 8);
-        uint32_t to = base + slots + (rank * VALUES + lane) * 8;
-        for (int other = 0; other < CL; other++)
+        uint32_t to = base + slots + (rank * VALUES + v) * 8;
+        for (int other = lane >> 3; other < CL; other += 4)
           for (int k = 0; k < 2; k++) flow_store(to + 4 * k, bar, other, halves[k]);
       }
+    }
+    if (warp < 2) {
       flow_wait(bar, (turns >> 1) & 1);
       if (lane < VALUES) {
         double sum = 0.0;
-        for (int k = 0; k < CL; k++) sum += *reinterpret_cast<const double*>(sm + slots + (k * VALUES + lane) * 8);
-        known().sums[lane] = sum;
+#pragma unroll
+        for (int k = 0; k < CL; k += 2) sum += part_of(slots, k) + part_of(slots, k + 1);
+        known().sums[warp][lane] = sum;
       }
       warp_barrier();
     }
     turns++;
   }
+  DEV double part_of(uint32_t slots, int block) const { return *reinterpret_cast<const double*>(sm + slots + (block * VALUES + lane) * 8); }
   /// The argument, as scaled halves, to where the products find it, borders also to the neighbours. Whether it may stay there, by what all
   /// threads of the cluster say of it.
   DEV bool put(float scale, uint32_t vote) {
 #pragma unroll
     for (int pixel = 0; pixel < OWN; pixel++)
       if (owns(pixel)) put_pixel(pixel, scale);
-    uint32_t said = (warp_any(vote & NOT_FINITE) ? NOT_FINITE : 0) | (warp_any(vote & NOT_POSITIVE) ? NOT_POSITIVE : 0) | (warp_any(vote & WAS_NOT) ? WAS_NOT : 0);
+    uint32_t said = warp_or(vote);
     uint32_t slots = AT_SLOTS + (turns & 1) * SLOTS, bar = flow();
     if (lane < CL) flow_store(base + slots + (rank * WARPS + warp) * 4, bar, lane, said);
     if (thread_index() == 0) flow_expect(bar, SLOTS + COLS * C * 4 + ((group > 0) + (group < GROUPS - 1)) * (ROWS + 1) * C * 4);
@@ -205,9 +242,14 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
     flow_wait(bar, (turns >> 1) & 1);
     async_fence_own();
     uint32_t all = 0;
-    for (int i = lane; i < SLOTS / 4; i += 32) all |= word(AT_SLOTS + (turns & 1) * SLOTS + 4 * i);
+#pragma unroll
+    for (int i = 0; i < SLOTS / 256; i++) {
+      uint2 two = *reinterpret_cast<const uint2*>(sm + slots + (i * 32 + lane) * 8);
+      all |= two.x | two.y;
+    }
+    all = warp_or(all);
     turns++;
-    return !warp_any(all & NOT_FINITE) && (!warp_any(all & NOT_POSITIVE) || warp_any(all & WAS_NOT));
+    return !(all & NOT_FINITE) && (!(all & NOT_POSITIVE) || (all & WAS_NOT));
   }
   DEV void put_pixel(int pixel, float scale) const {
     // Of n-tile 0: the high halves of this thread's pair.
@@ -335,9 +377,6 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
   // ---- columns of the image, which two blocks share ----
   /// A number for each column of the tile: [one of this thread's numbers][lane]. Those of this block, or of the one below or above.
   DEV uint32_t& column(int other, int i) const { return word(AT_COLUMNS + other * COLUMNS + (i * 32 + lane) * 4); }
-  DEV void clear_columns() const {
-    if (thread_index() < COLUMNS / 4) word(AT_COLUMNS + 4 * thread_index()) = 0;
-  }
   /// This block's numbers to the other one, and the other's here.
   DEV void exchange_columns() {
     uint32_t bar = base + AT_FLOWS + 16, at = AT_COLUMNS + 4 * thread_index();
@@ -347,41 +386,45 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
     flow_wait(bar, exchanges & 1);
     exchanges++;
   }
-  /// Divides columns by their largest numbers.
-  DEV void normalise() {
-#pragma unroll
-    for (int i = 0; i < 2 * PAIRS; i++) max_shared(&column(0, i), bits_of(fabsf(f[i])));
-    exchange_columns();
-#pragma unroll
-    for (int i = 0; i < 2 * PAIRS; i++) {
-      uint32_t one = column(0, i), other = column(1, i);
-      f[i] = owns(i / 2 / NT) ? f[i] * (1.0f / from_bits(one > other ? one : other)) : 0.0f;
-    }
-  }
-  /// Sums over columns of what threads have, in a fixed order.
-  DEV void sum_columns(float (&x)[2 * PAIRS]) {
+  static DEV float joined(float x, float y) { return KIND == ANDERSON_FORWARD ? fmaxf(x, y) : x + y; }
+  /// The largest number of each column of the tile, or the sum of all, in a fixed order: of what `of` says that threads have.
+  template <class Of> DEV void join_columns(const Of& of) {
     float* given = reinterpret_cast<float*>(sm + AT_GIVEN);
 #pragma unroll
     for (int first = 0; first < 2 * PAIRS; first += 4) {
       block_barrier();
 #pragma unroll
-      for (int i = 0; i < 4; i++) given[(warp * 4 + i) * 32 + lane] = x[first + i];
+      for (int i = 0; i < 4; i++) given[(warp * 4 + i) * 32 + lane] = of(first + i);
       block_barrier();
       if (warp < 4) {
-        float sum = 0.0f;
-        for (int k = 0; k < WARPS; k++) sum += given[(k * 4 + warp) * 32 + lane];
-        column(0, first + warp) = bits_of(sum);
+        float some[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) some[k] = given[(k * 4 + warp) * 32 + lane];
+#pragma unroll
+        for (int k = 4; k < WARPS; k++) some[k % 4] = joined(some[k % 4], given[(k * 4 + warp) * 32 + lane]);
+        column(0, first + warp) = bits_of(joined(joined(some[0], some[1]), joined(some[2], some[3])));
       }
     }
     exchange_columns();
-#pragma unroll
-    for (int i = 0; i < 2 * PAIRS; i++) x[i] = from_bits(column(band, i)) + from_bits(column(band ^ 1, i));
   }
-  DEV float image(float u, float y, float slope) const {
-    if (KIND == ANDERSON_ADJOINT) return slope * (u + y);
-    float s = tanh_exact(a.inner ? u + y : u), outer = a.inner ? a.shift : y + a.shift;
-    if (!a.has_power) return s + outer;
-    return exp2_fast(a.power * log2_fast(s + a.base)) + outer;
+  DEV float joined_column(int i) const { return joined(from_bits(column(band, i)), from_bits(column(band ^ 1, i))); }
+  /// Divides columns by their largest numbers.
+  DEV void normalise() {
+    join_columns([&](int i) { return fabsf(f[i]); });
+#pragma unroll
+    for (int i = 0; i < 2 * PAIRS; i++) f[i] = owns(i / 2 / NT) ? f[i] * (1.0f / joined_column(i)) : 0.0f;
+  }
+  /// s(W z + y) + shift or s(W z) + y + shift, s a tanh or a power of one.
+  DEV void image(const float (&u)[2 * PAIRS], const float2 (&y)[PAIRS]) {
+    float inside = a.inner ? 1.0f : 0.0f, outside = 1.0f - inside;
+#pragma unroll
+    for (int i = 0; i < 2 * PAIRS; i++) f[i] = tanh_exact(fmaf(inside, i & 1 ? y[i / 2].y : y[i / 2].x, u[i]));
+    if (a.has_power) {
+#pragma unroll
+      for (int i = 0; i < 2 * PAIRS; i++) f[i] = exp2_fast(a.power * log2_fast(f[i] + a.base));
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * PAIRS; i++) f[i] = owns(i / 2 / NT) ? f[i] + fmaf(outside, i & 1 ? y[i / 2].y : y[i / 2].x, a.shift) : 0.0f;
   }
   /// f = F(z).
   DEV void apply(float scale) {
@@ -394,7 +437,7 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
     }
     float u[2 * PAIRS];
     convolve(scale, u);
-    if constexpr (LOOSE) {
+    if constexpr (BACK && LOOSE) {
 #pragma unroll
       for (int i = 0; i < 2 * PAIRS; i++) u[i] = owns(i / 2 / NT) ? u[i] : 0.0f;
     }
@@ -405,19 +448,21 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
         u[2 * p] += y[p].x, u[2 * p + 1] += y[p].y;
         inner[2 * p] = d[p].x * u[2 * p], inner[2 * p + 1] = d[p].y * u[2 * p + 1];
       }
-      sum_columns(inner);
+      float2 slope[PAIRS];
+#pragma unroll
+      for (int p = 0; p < PAIRS; p++) slope[p] = pair(a.slope, p);
+      join_columns([&](int i) { return inner[i]; });
 #pragma unroll
       for (int p = 0; p < PAIRS; p++) {
-        float2 gradient = pair(a.gradients, p), slope = pair(a.slope, p), inverse = inverse_of(p);
-        f[2 * p] = slope.x * ((u[2 * p] - inner[2 * p] * gradient.x) * inverse.x);
-        f[2 * p + 1] = slope.y * ((u[2 * p + 1] - inner[2 * p + 1] * gradient.y) * inverse.y);
+        float2 gradient = pair(a.gradients, p), inverse = inverse_of(p);
+        f[2 * p] = slope[p].x * ((u[2 * p] - joined_column(2 * p) * gradient.x) * inverse.x);
+        f[2 * p + 1] = slope[p].y * ((u[2 * p + 1] - joined_column(2 * p + 1) * gradient.y) * inverse.y);
       }
+    } else if constexpr (BACK) {
+#pragma unroll
+      for (int p = 0; p < PAIRS; p++) f[2 * p] = d[p].x * (u[2 * p] + y[p].x), f[2 * p + 1] = d[p].y * (u[2 * p + 1] + y[p].y);
     } else {
-#pragma unroll
-      for (int p = 0; p < PAIRS; p++) {
-        f[2 * p] = owns(p / NT) ? image(u[2 * p], y[p].x, d[p].x) : 0.0f;
-        f[2 * p + 1] = owns(p / NT) ? image(u[2 * p + 1], y[p].y, d[p].y) : 0.0f;
-      }
+      image(u, y);
       if (NORMALISED) normalise();
     }
   }
@@ -431,16 +476,17 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
   /// The parts of the new pair's products, and the pair into its place.
   DEV void put_pair(float (&parts)[VALUES]) {
     const Known& k = known();
-    uint32_t count = k.count, kept = count < KEPT ? count : KEPT, newest = k.place, next = (newest + 1) % KEPT;
+    uint32_t newest = k.place, next = (newest + 1) % KEPT;
     float to = k.to;
 #pragma unroll
     for (int v = 0; v < VALUES; v++) parts[v] = 0.0f;
 #pragma unroll
     for (int p = 0; p < PAIRS; p++) {
       float r0 = f[2 * p] - z[2 * p], r1 = f[2 * p + 1] - z[2 * p + 1];
+      // The condition keeps the compiler from reading everything at once, into more registers than there are.
+      if (k.count)
 #pragma unroll
       for (int age = 0; age < KEPT; age++) {
-        if ((uint32_t)age >= kept) continue;
         float2 old = unpack_f16(word(residual_at((newest + KEPT - age) % KEPT, p)));
         parts[age] = fmaf(r0, old.x, fmaf(r1, old.y, parts[age]));
       }
@@ -450,38 +496,42 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
       word(difference_at(next, p)) = pack_f16((f[2 * p] - before[2 * p]) * to, (f[2 * p + 1] - before[2 * p + 1]) * to);
     }
   }
-  /// What becomes of the new pair: by the first warp, the same in every block.
+  /// What becomes of the new pair: by two warps, the same in every block.
   DEV void decide(uint32_t iteration) {
-    Known& k = known();
-    if (lane == 0) {
-      k.helped = !k.accelerated || k.sums[4] < k.residual;
-      k.accelerated = 0;
-      if (!k.helped) {
-        k.count = 1;
-      } else {
-        uint32_t kept = k.count < KEPT ? k.count : KEPT, next = k.count == 0 ? 0 : (k.newest + 1) % WINDOW;
-        for (uint32_t age = 0; age < kept; age++) {
-          uint32_t slot = (k.newest + WINDOW - age) % WINDOW;
-          k.gram[next][slot] = k.gram[slot][next] = k.sums[age] * (double)k.backs[(k.place + KEPT - age) % KEPT];
-        }
-        k.gram[next][next] = k.sums[4];
-        k.count = k.count + 1 < WINDOW ? k.count + 1 : WINDOW;
-        k.newest = next;
-        k.place = (k.place + 1) % KEPT;
-        k.backs[k.place] = inverse_power(k.to);
-        k.residual = k.difference = k.sums[4];
-        k.size = k.sums[5];
-      }
-      conclude(iteration);
-      k.solved = !k.ended && combination();
-      k.to = scale_for(sqrt_fast((float)(k.residual * (1.0 / LEN))));
-      k.scale = argument_scale(k.size);
+    if (warp < 2 && lane == 0) {
+      if (warp == 0) take_pair(); else conclude(iteration);
     }
-    warp_barrier();
+  }
+  /// A combination helped if it has come nearer.
+  static DEV bool helps(uint32_t accelerated, double residual, double before) { return !accelerated || residual < before; }
+  DEV void take_pair() {
+    Known& k = known();
+    const double(&sums)[8] = k.sums[0];
+    k.helped = helps(k.accelerated, sums[4], k.residual);
+    if (!k.helped) {
+      k.count = 1;
+    } else {
+      uint32_t kept = k.count < KEPT ? k.count : KEPT, next = k.count == 0 ? 0 : (k.newest + 1) % WINDOW;
+      for (uint32_t age = 0; age < kept; age++) {
+        uint32_t slot = (k.newest + WINDOW - age) % WINDOW;
+        k.gram[next][slot] = k.gram[slot][next] = sums[age] * (double)k.backs[(k.place + KEPT - age) % KEPT];
+      }
+      k.gram[next][next] = sums[4];
+      k.count = k.count + 1 < WINDOW ? k.count + 1 : WINDOW;
+      k.newest = next;
+      k.place = (k.place + 1) % KEPT;
+      k.backs[k.place] = inverse_power(k.to);
+      k.residual = sums[4];
+    }
+    k.solved = combination();
+    k.to = scale_for(sqrt_fast((float)(k.residual * (1.0 / LEN))));
   }
   DEV void conclude(uint32_t iteration) {
     Known& k = known();
-    double size = *a.bad || k.spoiled ? (double)NAN : k.size;
+    const double(&sums)[8] = k.sums[1];
+    if (helps(k.accelerated, sums[4], k.difference)) k.difference = sums[4], k.size = sums[5];
+    k.scale = argument_scale(k.size);
+    double size = k.spoiled ? (double)NAN : k.size;
     if (a.together) {
       if (rank == 0) a.gaps[(size_t)(iteration - 1) * (grid_size() / CL) + sample] = OnchipGap{k.difference, size};
       k.ended = iteration >= limit;
@@ -519,7 +569,7 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
 #pragma unroll
       for (int j = 0; j < i; j++) pivot -= g[i][j] * g[i][j] * inverse[j];
       fine = fine && pivot > least;
-      inverse[i] = 1.0 / pivot;
+      inverse[i] = reciprocal(pivot);
 #pragma unroll
       for (int j = 0; j < i; j++) w[i] -= g[i][j] * inverse[j] * w[j];
 #pragma unroll
@@ -535,7 +585,7 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
       for (int j = i + 1; j < WINDOW; j++) w[i] -= g[j][i] * inverse[i] * w[j];
       total += w[i];
     }
-    double whole = 1.0 / total, older = 1.0, size = total < 0.0 ? -total : total;
+    double whole = reciprocal(total), older = 1.0, size = total < 0.0 ? -total : total;
 #pragma unroll
     for (int age = 0; age < KEPT; age++) {
       bool there = age + 1 < count;
@@ -557,9 +607,9 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
       float x = f[2 * p], y = f[2 * p + 1];
       bool own = owns(p / NT);
       were_positive &= !own || (x > 0.0f && y > 0.0f);
+      if (k.count)
 #pragma unroll
       for (int age = 0; age < KEPT; age++) {
-        if (age + 1 >= (int)k.count) continue;
         float2 moved = unpack_f16(word(difference_at((place + KEPT - age) % KEPT, p)));
         x = fmaf(steps[age], moved.x, x);
         y = fmaf(steps[age], moved.y, y);
@@ -604,8 +654,8 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
     }
     sum_up(parts);
     if (thread_index() == 0) {
-      known().scale = argument_scale(known().sums[5]);
-      known().spoiled = known().sums[4] != 0.0;
+      known().scale = argument_scale(known().sums[0][5]);
+      known().spoiled = known().sums[0][4] != 0.0 || *a.bad;
     }
     block_barrier();
     put(known().scale, 0);
@@ -621,16 +671,14 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
 #pragma unroll
         for (int i = 0; i < 2 * PAIRS; i++) parts[4] = fmaf(f[i] - z[i], f[i] - z[i], parts[4]);
         sum_up(parts);
-        if (thread_index() == 0) known().to = scale_for(sqrt_fast((float)(known().sums[4] * (1.0 / LEN))));
+        if (thread_index() == 0) known().to = scale_for(sqrt_fast((float)(known().sums[0][4] * (1.0 / LEN))));
         block_barrier();
       }
       put_pair(parts);
       sum_up(parts);
-      if (warp == 0) decide(iteration);
+      decide(iteration);
       block_barrier();
       const Known& k = known();
-      // For the next application: barriers lie between.
-      if (NORMALISED && KIND == ANDERSON_FORWARD) clear_columns();
       if (!k.helped) {
 #pragma unroll
         for (int i = 0; i < 2 * PAIRS; i++) f[i] = before[i];
