@@ -60,7 +60,7 @@ impl Compute {
 
     /// The same for one of several trainings of this process: each has its part of the cores if nobody said how many.
     pub fn one_of(self, jobs: usize) -> Self {
-        let threads = if self.threads == 0 { (cores_each() / jobs).max(1) } else { self.threads };
+        let threads = if self.threads == 0 { cores_of_one(jobs) } else { self.threads };
         Self { threads, ..self }
     }
 
@@ -71,6 +71,11 @@ impl Compute {
             DeviceName::Cuda(_) => Err(Failure::usage("graphs are not on the GPU yet: use --device cpu")),
         }
     }
+}
+
+/// Cores for one of so many trainings of this process.
+pub fn cores_of_one(jobs: usize) -> usize {
+    (cores_each() / jobs).max(1)
 }
 
 /// Cores for each of the ranks that are on this machine, and no more than the launcher has bound this one to.

@@ -14,7 +14,7 @@ use subdeq::Ranks;
 
 use crate::device::DeviceName;
 use crate::failure::Failure;
-use crate::options::DataDir;
+use crate::options::{DataDir, cores_each, cores_of_one};
 use crate::together::on_ranks;
 
 /// Make a table or figure of the paper again; the theory tables stand beside what is true.
@@ -29,7 +29,8 @@ pub struct Args {
     /// Seed of weights and inputs.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Threads; 0 means all. Experiments that run side by side (--jobs) have one each if nothing is said.
+    /// Threads; 0 means all. Experiments that run side by side (--jobs) have their part of the cores each if nothing is said: a GPU's for
+    /// their certificates.
     #[arg(long)]
     threads: Option<usize>,
     /// Where experiments with images run: cpu, cuda (or cuda:N for GPU number N), or auto (a GPU if there is one).
@@ -140,6 +141,14 @@ fn graph_experiments(args: &Args) -> Result<(), Failure> {
     graphs::protocol::run(protocol, args.tune, &graph_options(args, 10))
 }
 
+impl Args {
+    /// Threads of one of the experiments that run side by side.
+    fn threads_each(&self) -> usize {
+        let jobs = if self.jobs == 0 { cores_each() } else { self.jobs };
+        self.threads.unwrap_or_else(|| cores_of_one(jobs))
+    }
+}
+
 fn graph_options(args: &Args, seeds: u64) -> graphs::Options<'_> {
     graphs::Options {
         only: &args.only,
@@ -148,7 +157,7 @@ fn graph_options(args: &Args, seeds: u64) -> graphs::Options<'_> {
         out: &args.out,
         data_dir: args.data_dir.path(),
         jobs: args.jobs,
-        threads: args.threads.unwrap_or(1),
+        threads: args.threads_each(),
         runs_missing: !args.no_runs,
     }
 }
@@ -165,7 +174,7 @@ fn image_options<'a>(ranks: &'a Ranks, args: &'a Args) -> images::Options<'a> {
         data_dir: args.data_dir.path(),
         jobs: args.jobs,
         device: if ranks.size() > 1 { args.device.shared() } else { args.device },
-        threads: args.threads.unwrap_or(1),
+        threads: args.threads_each(),
         runs_missing: !args.no_runs,
     }
 }
