@@ -72,13 +72,13 @@ struct Together {
     // 0: as many as allowed. Whether `end`, the number of iterations, is known.
     u32 limit, known, end;
 };
-struct Gap {
+struct TogetherGap {
     double difference, size;
 };
 
 // After such a solve of at most MOST_TOGETHER iterations: its end; or how many iterations have to be made so that it is known and its image
 // is kept. Three solves are enough: one may have been too short, the next is as long as allowed, then the end is known. One block.
-extern "C" __global__ void __launch_bounds__(THREADS) judge_together(Stopping stopping, Together* together, const Gap* gaps, u32 batch, Report* reports) {
+extern "C" __global__ void __launch_bounds__(THREADS) judge_together(Stopping stopping, Together* together, const TogetherGap* gaps, u32 batch, Report* reports) {
     __shared__ Distance totals[MOST_TOGETHER];
     __shared__ Report report;
     __shared__ bool known;
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) judge_together(Stopping st
     for (u32 i = threadIdx.x / 32; i < limit; i += THREADS / 32) {
         Distance d = no_distance();
         for (u32 sample = threadIdx.x % 32; sample < batch; sample += 32) {
-            Gap gap = gaps[(u64)i * batch + sample];
+            TogetherGap gap = gaps[(u64)i * batch + sample];
             d = joined(d, {gap.difference, gap.size, -INFINITY, INFINITY});
         }
         d = joined_lanes(d);
