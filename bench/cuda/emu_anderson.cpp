@@ -53,7 +53,7 @@ template <class Tiles> static void test(const char* name, double gain, bool adjo
   std::vector<float> drive = adjoint ? random_normal(n * len, 1e-3, 3) : random_injection(n * len, 3), slope(n * len), z(n * len, 1.0f); { Rng r(5); for (float& x : slope) x = (float)r.uniform(); }
   for (size_t i = 0; i < len; i++) drive[i] *= 0.2f;
   if (adjoint) for (size_t i = 0; i < n * len; i++) z[i] = slope[i] * drive[i];
-  std::vector<float> states = random_injection(n * len, 11), gradients = random_normal(n * len, 0.05, 12), inverses(n * S * C, 0.7f); std::vector<float> start = z; std::vector<OnchipStep> reports(n);
+  std::vector<float> states = random_injection(n * len, 11), gradients = random_normal(n * len, 0.05, 12), inverses(n * S * C, 0.7f); std::vector<float> start = z; std::vector<OnchipReport> reports(n);
   OnchipAnderson a{p.data(), drive.data(), slope.data(), states.data(), gradients.data(), inverses.data(), z.data(), z.data(), reports.data(), nullptr, nullptr, &bad, tol, 1e-4, 1.2f, 2.0f, 0.5f, inner, has_power, (uint32_t)most};
   auto go = [&](auto kernel) { using K = decltype(kernel); emu::launch(n * K::CL, 1, K::CL, 512, K::SHARED, [&] { auto s = std::make_unique<K>(a); s->run(); }, seed); };
   if (adjoint && normalised) go(AndersonOnChip<Tiles, ANDERSON_ADJOINT, true>(a)); else if (adjoint) go(AndersonOnChip<Tiles, ANDERSON_ADJOINT, false>(a));
@@ -70,7 +70,7 @@ template <class Tiles> static void test(const char* name, double gain, bool adjo
 template <class Tiles> static void ends() {
   auto w = random_weights(C, 2.0, 7); auto p = packed(w, false); uint32_t bad = 0; using K = AndersonOnChip<Tiles, ANDERSON_FORWARD, false>;
   auto solve = [&](const std::vector<float>& y, double tol, uint32_t most, bool inner, unsigned seed, std::vector<float>& z) {
-    int n = y.size() / len; z.assign(y.size(), 1.0f); std::vector<OnchipStep> reports(n);
+    int n = y.size() / len; z.assign(y.size(), 1.0f); std::vector<OnchipReport> reports(n);
     OnchipAnderson a{p.data(), y.data(), nullptr, nullptr, nullptr, nullptr, z.data(), z.data(), reports.data(), nullptr, nullptr, &bad, tol, 1e-4, 1.2f, 0, 1, inner, false, most};
     emu::launch(n * K::CL, 1, K::CL, 512, K::SHARED, [&] { auto s = std::make_unique<K>(a); s->run(); }, seed); return reports; };
   auto y = random_injection(len, 3); std::vector<float> z, turned;

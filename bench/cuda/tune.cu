@@ -179,8 +179,8 @@ static void solves(const char* name, Kernel kernel, OnchipAnderson a) {
         snprintf(label, sizeof label, "%s, %u iterations", name, most);
         measure(label, [&] { kernel<<<left * Shape::CL, 512, shared>>>(a); }, [] {});
     }
-    std::vector<OnchipStep> reports(left);
-    check(cudaMemcpy(reports.data(), a.reports, sizeof(OnchipStep) * left, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    std::vector<OnchipReport> reports(left);
+    check(cudaMemcpy(reports.data(), a.reports, sizeof(OnchipReport) * left, cudaMemcpyDeviceToHost), "cudaMemcpy");
     printf("%34s %u iterations, outcome %u, residual %.9g, last %.9g\n", "", reports[0].iterations, reports[0].outcome, reports[0].residual, reports[left - 1].residual);
 }
 int main() {
@@ -188,7 +188,7 @@ int main() {
     float *y = noise(all, 1.0f, 2), *start = noise(all, 1.0f), *slopes = noise(all, 1.0f, 3);
     OnchipAnderson a = {};
     a.weights = halves(0.06f), a.drive = y, a.slope = slopes, a.states = start, a.gradients = y, a.inverses = noise(TUNED_BATCH * TUNED_SIDE * TUNED_CHANNELS, 1.0f, 5);
-    a.start = start, a.state = room<float>(all), a.reports = room<OnchipStep>(TUNED_BATCH), a.bad = room<uint32_t>(1), a.ridge = 1e-4, a.shift = 1.2f, a.power = 1.0f;
+    a.start = start, a.state = room<float>(all), a.reports = room<OnchipReport>(TUNED_BATCH), a.bad = room<uint32_t>(1), a.ridge = 1e-4, a.shift = 1.2f, a.power = 1.0f;
     solves("solve", TUNED(solve), a);
     solves("solve, normalised", TUNED(solve_normalised), a);
     solves("adjoint", TUNED(adjoint), a);

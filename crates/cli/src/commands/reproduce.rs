@@ -29,8 +29,8 @@ pub struct Args {
     /// Seed of weights and inputs.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Threads; 0 means all. Experiments that run side by side (--jobs) have their part of the cores each if nothing is said: a GPU's for
-    /// their certificates.
+    /// Threads; 0 means all. Experiments that run side by side (--jobs) have their part of the cores each if nothing is said, those on a GPU
+    /// for their certificates.
     #[arg(long)]
     threads: Option<usize>,
     /// Where experiments with images run: cpu, cuda (or cuda:N for GPU number N), or auto (a GPU if there is one).
@@ -142,10 +142,14 @@ fn graph_experiments(args: &Args) -> Result<(), Failure> {
 }
 
 impl Args {
-    /// Threads of one of the experiments that run side by side.
+    /// Experiments at the same time.
+    fn at_once(&self) -> usize {
+        if self.jobs == 0 { cores_each() } else { self.jobs }
+    }
+
+    /// Threads of one of them.
     fn threads_each(&self) -> usize {
-        let jobs = if self.jobs == 0 { cores_each() } else { self.jobs };
-        self.threads.unwrap_or_else(|| cores_of_one(jobs))
+        self.threads.unwrap_or_else(|| cores_of_one(self.at_once()))
     }
 }
 
@@ -156,7 +160,7 @@ fn graph_options(args: &Args, seeds: u64) -> graphs::Options<'_> {
         seeds: args.seeds.unwrap_or(seeds),
         out: &args.out,
         data_dir: args.data_dir.path(),
-        jobs: args.jobs,
+        jobs: args.at_once(),
         threads: args.threads_each(),
         runs_missing: !args.no_runs,
     }
@@ -172,7 +176,7 @@ fn image_options<'a>(ranks: &'a Ranks, args: &'a Args) -> images::Options<'a> {
         out: &args.out,
         runs: &args.runs,
         data_dir: args.data_dir.path(),
-        jobs: args.jobs,
+        jobs: args.at_once(),
         device: if ranks.size() > 1 { args.device.shared() } else { args.device },
         threads: args.threads_each(),
         runs_missing: !args.no_runs,

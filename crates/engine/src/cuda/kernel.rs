@@ -301,10 +301,17 @@ mod tests {
         include_str!("kernels/solve.cuh")
     );
 
-    const HOPPER_HEADERS: &str = concat!(include_str!("kernels/dev.cuh"), include_str!("kernels/onchip.cuh"));
+    const HOPPER_HEADERS: &str = concat!(
+        include_str!("kernels/dev.cuh"),
+        include_str!("kernels/onchip_report.cuh"),
+        include_str!("kernels/onchip.cuh")
+    );
 
-    const ONCHIP_ANDERSON_HEADERS: &str =
-        concat!(include_str!("kernels/dev.cuh"), include_str!("kernels/onchip_anderson.cuh"));
+    const ONCHIP_ANDERSON_HEADERS: &str = concat!(
+        include_str!("kernels/dev.cuh"),
+        include_str!("kernels/onchip_report.cuh"),
+        include_str!("kernels/onchip_anderson.cuh")
+    );
 
     /// What only some files include.
     const COPIES: &str = include_str!("kernels/copies.cuh");

@@ -222,6 +222,18 @@ template <class T> DEV T read_only(const T* p) { return __ldg(p); }
 DEV float4 read_latest(const float4* p) { return __ldcg(p); }
 #endif
 
+/// The products of a row of three taps: 16 channels of the pixels each STEP bytes, neighbouring pixels 16 apart; weights of all 8 T channels in
+/// and out, [tap][8 channels in][channel out]. `keep` = 0 forgets what was in the sums.
+template <int STEP, int T> DEV void wgmma_taps(float (&sums)[T][4], uint64_t pixels, uint64_t weights, int keep) {
+#pragma unroll
+  for (int right = 0; right < 3; right++)
+#pragma unroll
+    for (int k = 0; k < T / 2; k++) {
+      wgmma_f16(sums, pixels + (right + k * (STEP / 16)), weights + (right * T + 2 * k) * (8 * T), keep);
+      keep = 1;
+    }
+}
+
 #define KERNEL(threads, per_sm) extern "C" __global__ void __launch_bounds__(threads, per_sm)
 
 // tanh to about 1.2e-7 (absolute), from one exponential and one reciprocal. The argument is clipped above, where tanh is one to

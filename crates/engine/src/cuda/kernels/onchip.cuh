@@ -32,14 +32,7 @@
 // cycles of shared memory: 6050 cycles, 3.4 us at 1.8 GHz; pointwise 24576 numbers x 24 cycles (3 special functions) / 128 lanes = 4600
 // cycles, three quarters hidden. 128 images are 2 waves of 66 clusters.
 #pragma once
-#include "dev.cuh"
-
-// As in common.cuh.
-enum OnchipOutcome : uint32_t { ONCHIP_CONVERGED = 0, ONCHIP_ITERATION_LIMIT = 1, ONCHIP_STAGNATED = 2, ONCHIP_NOT_FINITE = 3 };
-struct OnchipReport {
-  uint32_t iterations, outcome;
-  double residual;
-};
+#include "onchip_report.cuh"
 
 enum OnchipKind { FORWARD, ADJOINT };  // z = tanh(W z) + y + shift or tanh(W z + y) + shift; q = D (W^T q + v), then g = W^T q + v
 
@@ -555,7 +548,7 @@ template <class S, int KIND> struct OnchipConv {
           float unit = 1e-5f + bound, target = a.tolerance * unit;
           if (!(difference < FLT_MAX) || !(bound < FLT_MAX)) outcome = ONCHIP_NOT_FINITE;
           else if (difference + err <= target) { if (exact) outcome = ONCHIP_CONVERGED; else look = true; }
-          else if (since >= 12 && best <= 1000.0f * FLT_EPSILON * unit) outcome = ONCHIP_STAGNATED;
+          else if (since >= ONCHIP_PATIENCE && best <= ONCHIP_ROUNDING * unit) outcome = ONCHIP_STAGNATED;
           else if (iteration >= a.max_iterations) outcome = ONCHIP_ITERATION_LIMIT;
           else refresh = difference < 4.0f * err && err > 0.5f * target;
         }

@@ -10,7 +10,7 @@
 // and votes on it. Who has what comes in a meeting knows that all had what came in the one before.
 #pragma once
 #include <cstring>
-#include "dev.cuh"
+#include "onchip_report.cuh"
 
 #ifdef EMU
 DEV void pair_barrier(int) { block_barrier(); }
@@ -47,10 +47,6 @@ DEV double reciprocal(double x) {
 DEV float log2_fast(float x) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 #endif
 
-struct OnchipStep {       // as `Report`
-  uint32_t iterations, outcome;
-  double residual;
-};
 /// A batch whose samples end together: how many iterations are made, and whether it is known after how many all end (`judge_together`).
 struct OnchipTogether {
   uint32_t limit, known, end;
@@ -58,7 +54,7 @@ struct OnchipTogether {
 struct OnchipGap { double difference, size; };
 struct OnchipAnderson {
   const uint4* weights;   // as pack_for_warpgroups has them, then what each output's sums are to be multiplied by
-  const float* drive;     // y, or v: [n][32][32][48]
+  const float* drive;     // y, or v: [sample][row][column][channel], as all states
   const float* slope;     // D of an adjoint
   // The derivative of a normalisation: normalised states, gradients of their norms, and what they were multiplied by: one for each column.
   const float* states;
@@ -66,7 +62,7 @@ struct OnchipAnderson {
   const float* inverses;
   const float* start;
   float* state;           // the answer; may be where the start is
-  OnchipStep* reports;
+  OnchipReport* reports;
   // Null, or samples end together: then `state` has room for the images of the last ANSWERS iterations, that of iteration i at i % ANSWERS.
   const OnchipTogether* together;
   OnchipGap* gaps;        // [iteration][sample]
@@ -149,7 +145,9 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
   DEV int difference_at(int place, int p) const { return residual_at(place, p) + (AT_DIFFERENCES - AT_RESIDUALS); }
 
   /// For arguments of about this size: their root mean square becomes 32 to 64, so that low halves keep 11 bits and high ones do not overflow.
-  static DEV float argument_scale(double squares) { return 128.0f * scale_for(sqrt_fast((float)(squares * (1.0 / LEN)))); }
+  static DEV float argument_scale(double squares) { return 128.0f * pair_scale(squares); }
+  /// What residuals of this size and their differences are kept by, as f16.
+  static DEV float pair_scale(double squares) { return scale_for(sqrt_fast((float)(squares * (1.0 / LEN)))); }
   DEV void begin() {
     sm = dyn_smem();
     base = smem_addr(sm);
@@ -283,15 +281,6 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
 
   // ---- the map ----
   static constexpr int TAPS = 3 * NT * C;  // from one row of taps to the next
-  DEV void multiply_row(float (&sums)[NT][4], uint64_t pixels, uint64_t weights, int keep) const {
-#pragma unroll
-    for (int right = 0; right < 3; right++)
-#pragma unroll
-      for (int k = 0; k < KC; k++) {
-        wgmma_f16(sums, pixels + (right + k * (STEP / 16)), weights + (right * NT + 2 * k) * C, keep);
-        keep = 1;
-      }
-  }
   /// High halves by high halves, tap row by tap row, whose sums are added as f32: `total` grows by them.
   DEV void multiply_high(float (&total)[NT][4], uint64_t pixels, uint64_t weights) const {
     float some[NT][4];
@@ -299,7 +288,7 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
     for (int down = 0; down < 3; down++) {
       wgmma_ready(some);
       wgmma_fence();
-      multiply_row(some, pixels + down * PITCH, weights + down * TAPS, 0);
+      wgmma_taps<STEP>(some, pixels + down * PITCH, weights + down * TAPS, 0);
       wgmma_commit();
       wgmma_wait<0>();
       wgmma_ready(some);
@@ -315,8 +304,8 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
     wgmma_fence();
 #pragma unroll
     for (int down = 0; down < 3; down++) {
-      multiply_row(total, pixels + 2 * PLANE / 16 + down * PITCH, weights + down * TAPS, down);
-      multiply_row(total, pixels + down * PITCH, weights + WEIGHTS / 16 + down * TAPS, 1);
+      wgmma_taps<STEP>(total, pixels + 2 * PLANE / 16 + down * PITCH, weights + down * TAPS, down);
+      wgmma_taps<STEP>(total, pixels + down * PITCH, weights + WEIGHTS / 16 + down * TAPS, 1);
     }
     wgmma_commit();
     wgmma_wait<0>();
@@ -484,11 +473,12 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
     for (int p = 0; p < PAIRS; p++) {
       float r0 = f[2 * p] - z[2 * p], r1 = f[2 * p + 1] - z[2 * p + 1];
       // The condition keeps the compiler from reading everything at once, into more registers than there are.
-      if (k.count)
+      if (k.count) {
 #pragma unroll
-      for (int age = 0; age < KEPT; age++) {
-        float2 old = unpack_f16(word(residual_at((newest + KEPT - age) % KEPT, p)));
-        parts[age] = fmaf(r0, old.x, fmaf(r1, old.y, parts[age]));
+        for (int age = 0; age < KEPT; age++) {
+          float2 old = unpack_f16(word(residual_at((newest + KEPT - age) % KEPT, p)));
+          parts[age] = fmaf(r0, old.x, fmaf(r1, old.y, parts[age]));
+        }
       }
       parts[4] = fmaf(r0, r0, fmaf(r1, r1, parts[4]));
       parts[5] = fmaf(f[2 * p], f[2 * p], fmaf(f[2 * p + 1], f[2 * p + 1], parts[5]));
@@ -524,7 +514,7 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
       k.residual = sums[4];
     }
     k.solved = combination();
-    k.to = scale_for(sqrt_fast((float)(k.residual * (1.0 / LEN))));
+    k.to = pair_scale(k.residual);
   }
   DEV void conclude(uint32_t iteration) {
     Known& k = known();
@@ -539,13 +529,14 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
     }
     double residual = sqrt(k.difference) / (1e-5 + sqrt(size));
     if (residual < k.best) { k.best = residual; k.since = 0; } else k.since++;
-    uint32_t outcome = 4;
-    if (!(size <= DBL_MAX) || residual != residual) outcome = 3;
-    else if (residual <= a.tolerance) outcome = 0;
-    else if (k.since >= 12 && k.best <= 1000.0 * FLT_EPSILON) outcome = 2;
-    else if (iteration >= limit) outcome = 1;
-    k.ended = outcome < 4;
-    if (k.ended && rank == 0) a.reports[sample] = OnchipStep{iteration, outcome, residual};
+    const uint32_t RUNNING = 4;
+    uint32_t outcome = RUNNING;
+    if (!(size <= DBL_MAX) || residual != residual) outcome = ONCHIP_NOT_FINITE;
+    else if (residual <= a.tolerance) outcome = ONCHIP_CONVERGED;
+    else if (k.since >= ONCHIP_PATIENCE && k.best <= ONCHIP_ROUNDING) outcome = ONCHIP_STAGNATED;
+    else if (iteration >= limit) outcome = ONCHIP_ITERATION_LIMIT;
+    k.ended = outcome < RUNNING;
+    if (k.ended && rank == 0) a.reports[sample] = OnchipReport{iteration, outcome, residual};
   }
   /// As `combination` of anderson.cuh, by one thread, in registers: (G + ridge diag G) w = 1 by L D L', not scaled to a unit diagonal, which
   /// elimination without pivoting does not notice. Pairs that are not there have a row of the unit matrix, and no share.
@@ -607,12 +598,13 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
       float x = f[2 * p], y = f[2 * p + 1];
       bool own = owns(p / NT);
       were_positive &= !own || (x > 0.0f && y > 0.0f);
-      if (k.count)
+      if (k.count) {
 #pragma unroll
-      for (int age = 0; age < KEPT; age++) {
-        float2 moved = unpack_f16(word(difference_at((place + KEPT - age) % KEPT, p)));
-        x = fmaf(steps[age], moved.x, x);
-        y = fmaf(steps[age], moved.y, y);
+        for (int age = 0; age < KEPT; age++) {
+          float2 moved = unpack_f16(word(difference_at((place + KEPT - age) % KEPT, p)));
+          x = fmaf(steps[age], moved.x, x);
+          y = fmaf(steps[age], moved.y, y);
+        }
       }
       positive &= !own || (x > 0.0f && y > 0.0f);
       finite &= fabsf(x) <= FLT_MAX && fabsf(y) <= FLT_MAX;
@@ -671,7 +663,7 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
 #pragma unroll
         for (int i = 0; i < 2 * PAIRS; i++) parts[4] = fmaf(f[i] - z[i], f[i] - z[i], parts[4]);
         sum_up(parts);
-        if (thread_index() == 0) known().to = scale_for(sqrt_fast((float)(known().sums[0][4] * (1.0 / LEN))));
+        if (thread_index() == 0) known().to = pair_scale(known().sums[0][4]);
         block_barrier();
       }
       put_pair(parts);

@@ -141,16 +141,6 @@ struct Warpgroups {
     // Square m of the tile: its first pixel's row and column.
     __device__ u32 square_row(u32 m) const { return m / (shape.tile_width / 8) * 8; }
     __device__ u32 square_column(u32 m) const { return m % (shape.tile_width / 8) * 8; }
-    // A row of taps.
-    static __device__ void multiply_row(float (&sums)[EIGHTS][4], u64 pixels, u64 weights, int keep) {
-#pragma unroll
-        for (u32 right = 0; right < 3; right++)
-#pragma unroll
-            for (u32 k = 0; k < STEPS; k++) {
-                wgmma_f16(sums, pixels + (right + k * (STEP / 16)), weights + (right * EIGHTS + 2 * k) * C, keep);
-                keep = 1;
-            }
-    }
     // The sums of two squares, as warps have them. The weights are there, and the halves.
     __device__ void multiply(float (&total)[2][EIGHTS][4]) const {
         u64 weights = wgmma_factor(smem_addr(room), C * 16, 128);
@@ -164,8 +154,8 @@ struct Warpgroups {
             wgmma_fence();
 #pragma unroll 1
             for (u32 down = 0; down < 3; down++) {
-                multiply_row(total[square], pixels + 2 * PLANE / 16 + down * pitch(), weights + down * ROW, down);
-                multiply_row(total[square], pixels + down * pitch(), weights + WEIGHTS / 16 + down * ROW, 1);
+                wgmma_taps<STEP>(total[square], pixels + 2 * PLANE / 16 + down * pitch(), weights + down * ROW, down);
+                wgmma_taps<STEP>(total[square], pixels + down * pitch(), weights + WEIGHTS / 16 + down * ROW, 1);
             }
             wgmma_commit();
             wgmma_wait<0>();
@@ -174,7 +164,7 @@ struct Warpgroups {
             for (u32 down = 0; down < 3; down++) {
                 wgmma_ready(some);
                 wgmma_fence();
-                multiply_row(some, pixels + down * pitch(), weights + down * ROW, 0);
+                wgmma_taps<STEP>(some, pixels + down * pitch(), weights + down * ROW, 0);
                 wgmma_commit();
                 wgmma_wait<0>();
                 wgmma_ready(some);

@@ -46,7 +46,7 @@ struct State<R, K> {
     failures: Vec<String>,
 }
 
-/// Makes the runs that `next` names, `jobs` at a time (0: one per core), until there are none; `next` is given the ledger and what
+/// Makes the runs that `next` names, `jobs` at a time, until there are none; `next` is given the ledger and what
 /// was begun. A run that fails is told and not tried again; the others go on.
 pub fn side_by_side<R: Run + Send, K: Clone + PartialEq + Send>(
     ledger: Ledger<R>,
@@ -54,10 +54,6 @@ pub fn side_by_side<R: Run + Send, K: Clone + PartialEq + Send>(
     next: impl Fn(&Ledger<R>, &[K]) -> Next<K> + Sync,
     make: impl Fn(&K) -> Result<R, Failure> + Sync,
 ) -> Result<Ledger<R>, Failure> {
-    let jobs = match jobs {
-        0 => thread::available_parallelism().map_or(1, usize::from),
-        jobs => jobs,
-    };
     let state = Mutex::new(State { ledger, begun: Vec::new(), under_way: 0, failures: Vec::new() });
     let ended = Condvar::new();
     let work = || {

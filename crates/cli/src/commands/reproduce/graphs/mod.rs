@@ -76,7 +76,7 @@ pub struct Options<'a> {
     pub out: &'a Path,
     /// Where the data are.
     pub data_dir: Option<&'a Path>,
-    /// Runs at the same time; 0 for one per core.
+    /// Runs at the same time.
     pub jobs: usize,
     /// Threads of a run.
     pub threads: usize,

@@ -17,7 +17,7 @@ use subdeq::{Layout, Ranks};
 use crate::dataset::{self, Dataset, Division};
 use crate::device::{AnyDevice, DeviceName, on_device};
 use crate::failure::Failure;
-use crate::options::{Telling, cores_each};
+use crate::options::Telling;
 use crate::paper::Column;
 use crate::recipe::{self, Wishes};
 use crate::stop::Stop;
@@ -62,7 +62,7 @@ pub struct Options<'a> {
     pub runs: &'a Path,
     /// Where the data are.
     pub data_dir: Option<&'a Path>,
-    /// Runs at the same time; 0 for one per core.
+    /// Runs at the same time.
     pub jobs: usize,
     /// Where they run.
     pub device: DeviceName,
@@ -181,7 +181,7 @@ fn run_column(
     if open.is_empty() {
         return Ok((tasks, ledger, Vec::new()));
     }
-    let (ranks, jobs) = (options.ranks, if options.jobs == 0 { cores_each() } else { options.jobs });
+    let (ranks, jobs) = (options.ranks, options.jobs);
     if ranks.is_first() {
         let at_a_time = jobs * ranks.size();
         eprintln!("{}: {} of {} runs to make, {at_a_time} at a time", column.name(), open.len(), tasks.len());
