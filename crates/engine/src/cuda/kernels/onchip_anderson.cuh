@@ -76,7 +76,7 @@ enum { ANDERSON_FORWARD, ANDERSON_ADJOINT };
 constexpr uint32_t ANSWERS = 4;
 
 /// 48 channels of 32 x 32 by eight blocks, 16 rows and 8 columns each: two squares of 8 x 8 pixels. Warpgroups 0 and 1 multiply high halves by high
-/// halves, a square each, 2 and 3 what the low ones add; then each thread of a pair gives the other half of its sums. A thread has one
+/// halves and low ones of the weights, a square each, 2 and 3 the low halves of the argument; then each thread of a pair gives the other half of its sums. A thread has one
 /// pixel and 12 of its channels.
 struct Tiles32 {
   static constexpr int C = 48, SIDE = 32, ROWS = 16, COLS = 8, PIXELS = 185, OWN = 1;
@@ -161,7 +161,9 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
     row = Tiles::SHARED_PRODUCTS ? square * 8 + (warp & 3) * 2 + role : warp;
     turns = exchanges = 0;
     if (thread_index() == 0) for (int k = 0; k < 3; k++) flow_init(base + AT_FLOWS + 8 * k);
-    for (int i = thread_index(); i < 2 * WEIGHTS / 16; i += THREADS) copy_async(base + AT_WEIGHTS + 16 * i, a.weights + i);
+    // Of each eight channels the high halves, then the low ones: a product takes both.
+    for (int i = thread_index(); i < WEIGHTS / 16; i += THREADS)
+      for (int half = 0; half < 2; half++) copy_async(base + AT_WEIGHTS + 16 * ((i / C * 2 + half) * C + i % C), a.weights + half * (WEIGHTS / 16) + i);
     clear(0, HALVES);
     // Pairs that are not there are zeros, and have no share.
     clear(AT_RESIDUALS, 2 * KEPT * ARRAY);
@@ -280,64 +282,57 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip {
   }
 
   // ---- the map ----
-  static constexpr int TAPS = 3 * NT * C;  // from one row of taps to the next
-  /// High halves by high halves, tap row by tap row, whose sums are added as f32: `total` grows by them.
-  DEV void multiply_high(float (&total)[NT][4], uint64_t pixels, uint64_t weights) const {
-    float some[NT][4];
-#pragma unroll 1
-    for (int down = 0; down < 3; down++) {
-      wgmma_ready(some);
-      wgmma_fence();
-      wgmma_taps<STEP>(some, pixels + down * PITCH, weights + down * TAPS, 0);
-      wgmma_commit();
-      wgmma_wait<0>();
-      wgmma_ready(some);
-#pragma unroll
-      for (int n = 0; n < NT; n++)
-#pragma unroll
-        for (int k = 0; k < 4; k++) total[n][k] += some[n][k];
-    }
-  }
-  /// What the low halves add.
-  DEV void multiply_low(float (&total)[NT][4], uint64_t pixels, uint64_t weights) const {
-    wgmma_ready(total);
+  /// Begins products of halves of the argument with the weights: with their high halves, and with the low ones too where there are sums for both.
+  template <int T> DEV void multiply(float (&sums)[T][4], uint64_t pixels, uint64_t weights) const {
+    wgmma_ready(sums);
     wgmma_fence();
 #pragma unroll
-    for (int down = 0; down < 3; down++) {
-      wgmma_taps<STEP>(total, pixels + 2 * PLANE / 16 + down * PITCH, weights + down * TAPS, down);
-      wgmma_taps<STEP>(total, pixels + down * PITCH, weights + WEIGHTS / 16 + down * TAPS, 1);
-    }
+    for (int down = 0; down < 3; down++)
+#pragma unroll
+      for (int right = 0; right < 3; right++)
+#pragma unroll
+        for (int k = 0; k < KC; k++)
+          wgmma_f16(sums, pixels + (down * PITCH + right + k * (STEP / 16)), weights + ((down * 3 + right) * NT + 2 * k) * (2 * C), right + k > 0 ? 1 : down);
     wgmma_commit();
-    wgmma_wait<0>();
-    wgmma_ready(total);
   }
+  /// The sums of both halves of the weights.
+  static DEV float both(const float (&sums)[2 * NT][4], int n, int k) { return sums[n][k] + sums[NT + n][k]; }
   /// What a sum of the products is multiplied by: of the channels of an n-tile.
   DEV float2 sum_scale(int n) const { return read_only(reinterpret_cast<const float2*>(reinterpret_cast<const float*>(a.weights + 2 * WEIGHTS / 16) + n * 8 + (lane & 3) * 2)); }
   /// W of the argument, for this thread's numbers.
   DEV void convolve(float scale, float (&u)[2 * PAIRS]) {
-    uint64_t weights = wgmma_factor(base + AT_WEIGHTS, C * 16, 128);
-    float total[NT][4], back = inverse_power(scale);
+    // Opaque: else all addresses are made before the first iteration, and spilled.
+    uint32_t from = opaque(base);
+    uint64_t weights = wgmma_factor(from + AT_WEIGHTS, 2 * C * 16, 128);
+    uint64_t pixels = wgmma_factor(from + (Tiles::SHARED_PRODUCTS ? square * 8 * PITCH : (warp >> 2) * 64) * 16, PLANE, Tiles::NEXT8), low = pixels + 2 * PLANE / 16;
+    float total[NT][4], high[2 * NT][4], back = inverse_power(scale);
     if constexpr (Tiles::SHARED_PRODUCTS) {
-      uint64_t pixels = wgmma_factor(base + square * 8 * PITCH * 16, PLANE, Tiles::NEXT8);
       if (role == 0) {
+        multiply(high, pixels, weights);
+        wgmma_wait<0>();
+        wgmma_ready(high);
 #pragma unroll
         for (int n = 0; n < NT; n++)
 #pragma unroll
-          for (int k = 0; k < 4; k++) total[n][k] = 0.0f;
-        multiply_high(total, pixels, weights);
+          for (int k = 0; k < 4; k++) total[n][k] = both(high, n, k);
       } else {
-        multiply_low(total, pixels, weights);
+        multiply(total, low, weights);
+        wgmma_wait<0>();
+        wgmma_ready(total);
       }
       share_sums(total, back, u);
     } else {
-      uint64_t pixels = wgmma_factor(base + (warp >> 2) * 64 * 16, PLANE, Tiles::NEXT8);
-      multiply_low(total, pixels, weights);
-      multiply_high(total, pixels, weights);
+      multiply(high, pixels, weights);
+      multiply(total, low, weights);
+      wgmma_wait<0>();
+      wgmma_ready(high);
+      wgmma_ready(total);
 #pragma unroll
       for (int p = 0; p < PAIRS; p++) {
         float2 by = sum_scale(p % NT);
-        u[2 * p] = total[p % NT][p / NT * 2] * back * by.x;
-        u[2 * p + 1] = total[p % NT][p / NT * 2 + 1] * back * by.y;
+        int k = p / NT * 2;
+        u[2 * p] = (both(high, p % NT, k) + total[p % NT][k]) * back * by.x;
+        u[2 * p + 1] = (both(high, p % NT, k + 1) + total[p % NT][k + 1]) * back * by.y;
       }
     }
   }
