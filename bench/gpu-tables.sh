@@ -57,6 +57,8 @@ everything() {
   for job in $(jobs -p); do wait "$job" || failed=1; done
   return $failed
 }
+[[ "$limit" =~ ^[0-9]+$ ]] || { echo "gpu-tables: '$limit' is not a number of seconds" >&2; exit 2; }
+command -v "$SUBDEQ" > /dev/null || { echo "gpu-tables: there is no program $SUBDEQ: cargo build --release -p subdeq-cli makes it, SUBDEQ=.. names another" >&2; exit 2; }
 mkdir -p "$OUT" "$LOGS" || exit 1
 queue=$(mktemp) || exit 1
 trap 'rm -f "$queue" "$queue.lock"' EXIT
