@@ -1,10 +1,11 @@
 //! The neural differential equation: against known solutions, a fine fixed-step integration, and differences.
 
-use crate::common::{CIRCULAR, CONV, DENSE, convert, linear, random};
+use crate::common::{CIRCULAR, CONV, DENSE, convert, linear, random, relative_error};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use subdeq_engine::cpu::{Isa, SimdReal};
 use subdeq_engine::{
-    Activation, Cpu, Device, EngineError, Integrate, OdeOutcome, OdeReport, OdeTolerance, Operator,
+    Activation, Cpu, Device, EngineError, Integrate, OdeOutcome, OdeReport, OdeTolerance, Operator, Padding,
 };
 
 const TIGHT: OdeTolerance = OdeTolerance { relative: 1e-10, absolute: 1e-12, max_steps: 10_000 };
@@ -119,6 +120,72 @@ fn gradient_agrees_with_differences() {
                 (found - expected).abs() < 1e-5 * expected.abs().max(0.1),
                 "{operator:?}: {found} {expected}"
             );
+        }
+    }
+}
+
+/// The ends, the gradients for the starts, and that for the weights.
+fn integrated<T: SimdReal>(
+    cpu: &Cpu<T>,
+    operator: Operator,
+    [w, start, v]: [&[f64]; 3],
+    tolerance: &OdeTolerance,
+) -> [Vec<f64>; 3]
+where
+    Cpu<T>: Integrate<OdeReports = Vec<OdeReport>> + Device<Elem = T>,
+{
+    let batch = start.len() / operator.state_len();
+    let up = |x: &[f64]| cpu.upload(&convert::<T>(x)).unwrap();
+    let mut plan = cpu.ode_plan(operator, Activation::Tanh, batch).unwrap();
+    cpu.ode_load(&mut plan, &up(w)).unwrap();
+    let [mut end, mut gz, mut gw] = [start.len(), start.len(), w.len()].map(|len| cpu.zeros(len).unwrap());
+    let mut reports = cpu.ode_reports(batch).unwrap();
+    cpu.integrate(&mut plan, batch, &up(start), tolerance, &mut end, &mut reports).unwrap();
+    assert!(reports.iter().all(|r| r.outcome == OdeOutcome::Finished), "{reports:?}");
+    cpu.integrate_adjoint(&mut plan, batch, &up(v), &mut gz, &mut gw).unwrap();
+    [(end, start.len()), (gz, start.len()), (gw, w.len())].map(|(array, len)| {
+        let mut host = vec![T::ZERO; len];
+        cpu.read(&array, 0, &mut host).unwrap();
+        host.iter().map(|x| x.to_f64()).collect()
+    })
+}
+
+/// Where the tolerance allows it, products are rounded: far below what a step may be off, and the same whoever is beside a sample.
+#[test]
+fn usual_tolerances_at_real_sizes() {
+    let conv = |channels, side| Operator::Conv {
+        channels,
+        height: side,
+        width: side,
+        padding: Padding::Zero,
+        kernel: 3,
+    };
+    for (operator, scale) in [(conv(32, 28), 0.1), (Operator::Dense { n: 87 }, 0.2)] {
+        let mut rng = ChaCha8Rng::seed_from_u64(5);
+        let (batch, len) = (3, operator.state_len());
+        let w = random(&mut rng, operator.weight_len(), -scale, scale);
+        let start = random(&mut rng, batch * len, -1.0, 1.0);
+        let v = random(&mut rng, batch * len, -1.0, 1.0);
+        for (tolerance, bound) in [(1e-3, 2e-5), (1e-6, 5e-6)] {
+            let rule = OdeTolerance { relative: tolerance, absolute: tolerance, max_steps: 1000 };
+            let expected = integrated(&Cpu::<f64>::new(2).unwrap(), operator, [&w, &start, &v], &rule);
+            for isa in Isa::available() {
+                let of = |threads, start: &[f64], v: &[f64]| {
+                    let cpu = Cpu::<f32>::with_isa(threads, isa).unwrap();
+                    integrated(&cpu, operator, [&w, start, v], &rule)
+                };
+                let found = of(2, &start, &v);
+                for (name, (found, expected)) in ["end", "gz", "gw"].iter().zip(found.iter().zip(&expected)) {
+                    let error = relative_error(found, expected);
+                    assert!(error < bound, "{name} of {operator:?}, {tolerance}, {isa:?}: {error}");
+                }
+                let last = (batch - 1) * len;
+                let alone = of(1, &start[last..], &v[last..]);
+                for k in 0..2 {
+                    assert!(alone[k] == found[k][last..], "{operator:?}, {tolerance}, {isa:?}: other bits");
+                }
+                assert!(of(1, &start, &v) == found, "{operator:?}, {tolerance}, {isa:?}: bits by threads");
+            }
         }
     }
 }

@@ -3,24 +3,27 @@
 //!
 //! The gradient is that of the numbers that were computed (discretise, then differentiate), with the step sizes held fixed. For
 //! it, the state before each accepted step is kept: `steps x state` numbers per sample (about 10 to 40 steps at the usual
-//! tolerances); the stages are computed again.
+//! tolerances); the stages are computed again. Where the tolerance is far above their rounding, forward and back, products are the
+//! fast ones that solves at that tolerance end with ([`Accuracy`]).
 
+mod combination;
 pub(crate) mod tableau;
 
-use self::tableau::{A, ERROR, STAGES};
+use self::combination::{Combine, Errors, Terms};
+use self::tableau::{A, STAGES};
 use crate::cpu::Cpu;
 use crate::cpu::activation::{activate, activate_with_slope};
 use crate::cpu::buffer::Buffer;
+use crate::cpu::conv::Accuracy;
 use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::linear::{Linear, LinearScratch, OuterProducts, outer_products};
-use crate::cpu::linearise::Multiply;
 use crate::cpu::memory::reserved;
 use crate::cpu::packed::{Packed, check_finite, check_len};
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::vector::add_scaled;
 use crate::{
-    Activation, EngineError, Integrate, OdeOutcome, OdeReport, OdeTolerance, Operator, Result, ShapedMap,
-    Summary,
+    Activation, EngineError, Integrate, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Result,
+    ShapedMap, Summary,
 };
 
 /// The first step that is tried.
@@ -55,8 +58,9 @@ pub struct OdePlan<T: SimdReal> {
     loaded: bool,
     workers: Vec<Block<T>>,
     trajectories: Vec<Trajectory<T>>,
-    /// Samples of the last integration.
+    /// Samples of the last integration, and how accurately the operator was applied in it.
     integrated: usize,
+    accuracy: Accuracy,
     accumulators: Buffer<T>,
 }
 
@@ -75,12 +79,11 @@ struct Block<T: SimdReal> {
     z: Buffer<T>,
     /// Where the stages are taken; the last is the new state.
     points: [Buffer<T>; STAGES + 1],
-    /// The stages `k_i`; in the reverse pass their gradients.
+    /// The stages `k_i`; in the reverse pass the gradients of their points.
     stages: [Buffer<T>; STAGES + 1],
     slopes: [Buffer<T>; STAGES],
-    /// What is fed to the transposed operator, and what it gives.
+    /// What is fed to the transposed operator.
     q: Buffer<T>,
-    pulled: Buffer<T>,
     active: Vec<usize>,
     /// Step size, and time or number of steps left, of each sample.
     clocks: Vec<Clock>,
@@ -105,7 +108,6 @@ impl<T: SimdReal> Block<T> {
             stages: std::array::from_fn(|_| state()),
             slopes: std::array::from_fn(|_| state()),
             q: state(),
-            pulled: state(),
             active: Vec::with_capacity(samples),
             clocks: vec![Clock::default(); samples],
         }
@@ -115,11 +117,11 @@ impl<T: SimdReal> Block<T> {
     fn set_point(&mut self, isa: Isa, len: usize, i: usize) {
         for &sample in &self.active {
             let range = sample * len..(sample + 1) * len;
-            let point = &mut self.points[i][range.clone()];
-            point.copy_from_slice(&self.z[range.clone()]);
-            for (stage, &a) in self.stages.iter().zip(&A[i]).take(i).filter(|(_, a)| **a != 0.0) {
-                add_scaled(isa, self.clocks[sample].step * a, &stage[range.clone()], point);
-            }
+            let step = self.clocks[sample].step;
+            let stages = self.stages.iter().zip(&A[i]).take(i);
+            let terms = Terms::new(stages.map(|(stage, &a)| (step * a, &stage[range.clone()])));
+            let (start, slope, out) = (Some(&self.z[range.clone()]), None, &mut self.points[i][range]);
+            isa.dispatch(Combine { start, terms, slope, out });
         }
     }
 
@@ -159,17 +161,18 @@ impl<T: SimdReal> Block<T> {
     }
 
     /// The error estimate of a sample's step in units of what is allowed (root mean square).
-    fn error(&self, sample: usize, len: usize, tolerance: &OdeTolerance) -> f64 {
+    fn error(&self, isa: Isa, sample: usize, len: usize, tolerance: &OdeTolerance) -> f64 {
         let range = sample * len..(sample + 1) * len;
-        let step = self.clocks[sample].step;
-        let sum: f64 = range
-            .map(|i| {
-                let error: f64 = self.stages.iter().zip(ERROR).map(|(stage, e)| e * stage[i].to_f64()).sum();
-                let size = self.z[i].to_f64().abs().max(self.points[STAGES][i].to_f64().abs());
-                (step * error / (tolerance.absolute + tolerance.relative * size)).powi(2)
-            })
-            .sum();
-        (sum / len as f64).sqrt()
+        let OdeTolerance { relative, absolute, .. } = *tolerance;
+        let errors = Errors {
+            step: self.clocks[sample].step,
+            relative,
+            absolute,
+            stages: self.stages.each_ref().map(|stage| &stage[range.clone()]),
+            before: &self.z[range.clone()],
+            after: &self.points[STAGES][range],
+        };
+        (isa.dispatch(errors) / len as f64).sqrt()
     }
 
     /// Integrates a block from `start`; the answers go to `end`.
@@ -194,7 +197,7 @@ impl<T: SimdReal> Block<T> {
             }
             let mut active = std::mem::take(&mut self.active);
             active.retain(|&sample| {
-                let error = self.error(sample, len, tolerance);
+                let error = self.error(isa, sample, len, tolerance);
                 let ended = self.judge(sample, len, error, &mut reports[sample], &mut trajectories[sample]);
                 if let Some(outcome) = ended {
                     reports[sample].outcome = outcome;
@@ -279,32 +282,32 @@ impl<T: SimdReal> Block<T> {
                 self.set_point(isa, len, i);
                 self.set_stage_and_slope(packed, i);
             }
-            // From here on, `stages` holds gradients: first b_i h lambda.
-            for (stage, &b) in self.stages.iter_mut().zip(&A[STAGES]) {
-                for &sample in &self.active {
-                    let range = sample * len..(sample + 1) * len;
-                    stage[range.clone()].fill(T::ZERO);
-                    add_scaled(
-                        isa,
-                        b * self.clocks[sample].step,
-                        &gradient[range.clone()],
-                        &mut stage[range],
-                    );
-                }
-            }
             for i in (0..STAGES).rev() {
                 self.pull_back_stage(packed, i, gradient, accumulator);
+            }
+            for &sample in &self.active {
+                let range = sample * len..(sample + 1) * len;
+                let points = self.stages[..STAGES].iter().rev();
+                let terms = Terms::new(points.map(|point| (1.0, &point[range.clone()])));
+                let start = &mut self.q[range.clone()];
+                start.copy_from_slice(&gradient[range.clone()]);
+                isa.dispatch(Combine { start: Some(start), terms, slope: None, out: &mut gradient[range] });
             }
         }
     }
 
-    fn pull_back_stage(&mut self, packed: &Packed<T>, i: usize, gradient: &mut [T], accumulator: &mut [T]) {
+    /// From the gradient for the new state, and those for the points of later stages, to the gradient for this stage's point.
+    fn pull_back_stage(&mut self, packed: &Packed<T>, i: usize, gradient: &[T], accumulator: &mut [T]) {
         let (isa, len) = (packed.isa, packed.map.operator.state_len());
-        let Self { q, slopes, stages, points, pulled, active, clocks, forward, transposed, .. } = self;
+        let Self { q, slopes, stages, points, active, clocks, forward, transposed, .. } = self;
         for &sample in &*active {
             let range = sample * len..(sample + 1) * len;
-            let (x, y) = (&slopes[i][range.clone()], &stages[i][range.clone()]);
-            isa.dispatch(Multiply { x, y, out: &mut q[range] });
+            let step = clocks[sample].step;
+            let later = (i + 1..STAGES).rev().map(|j| (step * A[j][i], &stages[j][range.clone()]));
+            let terms =
+                Terms::new([(step * A[STAGES][i], &gradient[range.clone()])].into_iter().chain(later));
+            let slope = Some(&slopes[i][range.clone()]);
+            isa.dispatch(Combine { start: None, terms, slope, out: &mut q[range] });
         }
         match (&packed.forward, forward) {
             (Linear::Conv(kernel), LinearScratch::Conv(scratch)) => {
@@ -324,18 +327,16 @@ impl<T: SimdReal> Block<T> {
                 outer_products(isa, OuterProducts { left, left_len, first, right, width, gradient, sign });
             }
         }
+        let pulled = &mut stages[i];
         packed.transposed.apply(active, q, transposed, &mut |sample, offset, row, _| {
             pulled[sample * len + offset..][..row.len()].copy_from_slice(row);
         });
-        for &sample in &*active {
-            let range = sample * len..(sample + 1) * len;
-            let pulled = &pulled[range.clone()];
-            add_scaled(isa, 1.0, pulled, &mut gradient[range.clone()]);
-            for (stage, &a) in stages.iter_mut().zip(&A[i]).take(i).filter(|(_, a)| **a != 0.0) {
-                add_scaled(isa, a * clocks[sample].step, pulled, &mut stage[range.clone()]);
-            }
-        }
     }
+}
+
+/// How accurately the operator is applied: well below what a step may be off.
+fn accuracy(tolerance: &OdeTolerance) -> Accuracy {
+    Accuracy::required(Measure::Relative, tolerance.relative)
 }
 
 /// One block of an integration.
@@ -449,7 +450,16 @@ impl<T: SimdReal> OdePlan<T> {
         let workers = (0..cpu.threads()).map(|_| Block::new(&packed, block)).collect();
         let trajectories = (0..batch).map(|_| Trajectory { states: Vec::new(), steps: Vec::new() }).collect();
         let accumulators = Buffer::default();
-        Ok(Self { packed, batch, loaded: false, workers, trajectories, integrated: 0, accumulators })
+        Ok(Self {
+            packed,
+            batch,
+            loaded: false,
+            workers,
+            trajectories,
+            integrated: 0,
+            accuracy: Accuracy::Full,
+            accumulators,
+        })
     }
 
     fn check(&self, batch: usize) -> Result<usize> {
@@ -485,7 +495,9 @@ impl<T: SimdReal> OdePlan<T> {
                 "an integration needs a positive tolerance and at least one step, got {tolerance:?}"
             )));
         }
-        let Self { packed, workers, trajectories, .. } = self;
+        self.accuracy = accuracy(tolerance);
+        let Self { packed, workers, trajectories, accuracy, .. } = self;
+        workers.iter_mut().for_each(|worker| worker.forward.set_accuracy(*accuracy));
         let block = workers[0].samples;
         let queue = start[..batch * len]
             .chunks(block * len)
@@ -517,7 +529,11 @@ impl<T: SimdReal> OdePlan<T> {
         check_len("the gradient", gradient.len(), batch * len)?;
         check_len("the weight gradient", gw.len(), self.packed.map.weight_len(0))?;
         check_finite(cpu.isa(), "v", &v[..batch * len])?;
-        let Self { packed, workers, trajectories, accumulators, .. } = self;
+        let Self { packed, workers, trajectories, accuracy, accumulators, .. } = self;
+        for worker in &mut *workers {
+            worker.forward.set_accuracy(*accuracy);
+            worker.transposed.set_accuracy(*accuracy);
+        }
         let block = workers[0].samples;
         // Chunks are made of whole blocks and do not depend on the number of threads.
         let chunk = batch.div_ceil(CHUNKS).next_multiple_of(block);
