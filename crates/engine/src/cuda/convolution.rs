@@ -443,7 +443,7 @@ const GRADIENT_PIXELS: usize = 64;
 const GRADIENT_HALO: usize = 136;
 /// Blocks of a gradient: as many as an H200 runs at once. Fixed, so that sums do not depend on the GPU.
 const GRADIENT_BLOCKS: usize = 256;
-/// Height and width of the window of taps that a launch of them is for.
+/// Height and width of the window of taps that a block of them has.
 const WINDOW: usize = 3;
 /// Outputs by sixteens and inputs by eights of the blocks that there are.
 const GRADIENT_KERNELS: [(&str, usize, usize); 4] =
@@ -466,11 +466,10 @@ struct Gradient {
     count: u32,
     part: u32,
     side: u32,
-    first_row: u32,
-    first_column: u32,
+    windows: u32,
 }
 
-// SAFETY: `repr(C)`, the fields of `Gradient` in `convolution_gradients.cu`, 15 of 4 bytes.
+// SAFETY: `repr(C)`, the fields of `Gradient` in `convolution_gradients.cu`, 14 of 4 bytes.
 unsafe impl Passed for Gradient {}
 
 impl Convolution {
@@ -491,8 +490,7 @@ impl Convolution {
         add_parts(gpu, &partial, count, len, (self.taps(), self.inputs), 1.0, sums)
     }
 
-    /// Parts of the gradient `[plane][out][tap][in]` of kernels from 3x3 on, and how many. A launch is for a 3x3 window of the taps;
-    /// where windows overlap, they write the same numbers.
+    /// Parts of the gradient `[plane][out][tap][in]` of kernels from 3x3 on, and how many.
     fn gradient_parts(
         &self,
         gpu: &Arc<Gpu>,
@@ -513,8 +511,10 @@ impl Convolution {
         let kernel =
             GRADIENT_KERNELS.iter().min_by_key(|kernel| cost(kernel)).unwrap_or(&GRADIENT_KERNELS[0]);
         let (outputs, inputs) = groups(kernel);
+        let windows = self.side.div_ceil(WINDOW);
         let count = self.batch * tiles.0 * tiles.1;
-        let part = count.div_ceil((GRADIENT_BLOCKS / (self.planes_out * outputs * inputs)).max(1));
+        let blocks = self.planes_out * outputs * inputs * windows * windows;
+        let part = count.div_ceil((GRADIENT_BLOCKS / blocks).max(1));
         let parts = count.div_ceil(part);
         let shape = Gradient {
             height: self.height as u32,
@@ -530,20 +530,16 @@ impl Convolution {
             count: count as u32,
             part: part as u32,
             side: self.side as u32,
-            first_row: 0,
-            first_column: 0,
+            windows: windows as u32,
         };
         let mut partial = Memory::room(gpu, parts * len)?;
-        let grid = Grid(parts as u32, (self.planes_out * outputs) as u32, inputs as u32);
+        let grid =
+            Grid((parts * windows * windows) as u32, (self.planes_out * outputs) as u32, inputs as u32);
         // The next tile, in fours of `f32`.
         let fours = GRADIENT_HALO * 2 * kernel.2 + GRADIENT_PIXELS * 4 * kernel.1;
         let block = Block { threads: THREADS, shared: 16 * fours as u32 };
-        let firsts = || (0..self.side.div_ceil(WINDOW)).map(|k| (WINDOW * k).min(self.side - WINDOW) as u32);
-        for (first_row, first_column) in firsts().flat_map(|row| firsts().map(move |column| (row, column))) {
-            let window = Gradient { first_row, first_column, ..shape };
-            let arguments = [(&window).into(), gradients.into(), images.into(), (&mut partial).into()];
-            gpu.launch_blocks(kernel.0, grid, block, &arguments)?;
-        }
+        let arguments = [(&shape).into(), gradients.into(), images.into(), (&mut partial).into()];
+        gpu.launch_blocks(kernel.0, grid, block, &arguments)?;
         Ok((partial, parts))
     }
 

@@ -259,9 +259,20 @@ impl Equilibria for Cuda {
         gy: &mut Memory<f32>,
         gw: &mut [Memory<f32>],
     ) -> Result<()> {
-        let known = self.adjoint_with(plan, batch, (z, y), v, (solver, stopping), true, g, reports)?;
-        // Where the injection's gradient is `g` itself, the two change places.
-        if plan.operators.map.norm.is_none() && !takes_q(plan.operators.map) && g.len() == gy.len() {
+        let (map, how) = (plan.operators.map, (solver, stopping));
+        check_len("gy", gy.len(), check_call(plan, batch)?.injections)?;
+        if takes_q(map) {
+            // The injection's gradient is `q`, which comes where the slopes were: these have the gradient's memory meanwhile.
+            std::mem::swap(gy, &mut plan.work.linearisation.slopes);
+            let done = self
+                .adjoint_with(plan, batch, (z, y), v, how, true, g, reports)
+                .and_then(|known| self.pull(plan, batch, (z, y), known, g, None, None, gw));
+            std::mem::swap(gy, &mut plan.work.linearisation.slopes);
+            return done;
+        }
+        let known = self.adjoint_with(plan, batch, (z, y), v, how, true, g, reports)?;
+        // Where it is `g` itself, the two change places.
+        if map.norm.is_none() && g.len() == gy.len() {
             self.pull(plan, batch, (z, y), known, g, None, None, gw)?;
             std::mem::swap(g, gy);
             return Ok(());

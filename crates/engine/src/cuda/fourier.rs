@@ -229,6 +229,8 @@ impl Cuda {
         iteration.begin(waves, v, [(t, 0.0); 2], constant, true, [&mut *g, &mut *u])?;
         let problem = operators.splitting_problem(batch, true, stopping, v);
         iteration.run(&problem, samples, reports, waves, (constant, true), [&mut *g, &mut *u])?;
+        // The gradients of the weights come next and need room.
+        waves.spectra.iter_mut().for_each(Memory::release);
         let constants = &operators.constants;
         launch!(self.gpu, "fourier_answer", grid, constants, t, slopes, 0.0f32, v, 0.0f32, g, states)
     }

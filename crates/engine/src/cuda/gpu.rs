@@ -427,10 +427,15 @@ impl<T: Copy> Memory<T> {
     pub(super) fn reserve(&mut self, len: usize) -> Result<()> {
         if self.len < len {
             // The old memory goes first: both might not fit.
-            *self = Self::empty(&self.gpu);
+            self.release();
             *self = Self::room(&self.gpu, len)?;
         }
         Ok(())
+    }
+
+    /// Gives its memory back: what comes later on the stream may have it.
+    pub(super) fn release(&mut self) {
+        *self = Self::empty(&self.gpu);
     }
 
     /// How many values it holds.

@@ -82,9 +82,6 @@ pub(super) struct Resolvent {
     /// `exp(2 pi i j / n)` for the height and the width.
     pub turns: [Memory<Wave>; 2],
     exact_turns: [Memory<Complex>; 2],
-    /// Matrices before they are inverted; large ones on their way to their inverses, and the images of the probe.
-    matrices: [Memory<Complex>; 2],
-    images: Memory<Complex>,
 }
 
 /// `Circular` of `resolvent.cu`.
@@ -132,7 +129,6 @@ impl Resolvent {
             exact.each_ref().map(|turns| turns.iter().map(|z| z.map(|x| x as f32)).collect::<Vec<Wave>>());
         let [down, across] = exact;
         let [down32, across32] = rounded;
-        let empty = || Memory::empty(gpu);
         Ok(Self {
             shape,
             step: None,
@@ -144,8 +140,6 @@ impl Resolvent {
             adjoint_tiles: Memory::empty(gpu),
             turns: [Memory::upload(gpu, &down32)?, Memory::upload(gpu, &across32)?],
             exact_turns: [Memory::upload(gpu, &down)?, Memory::upload(gpu, &across)?],
-            matrices: [empty(), empty()],
-            images: empty(),
         })
     }
 
@@ -157,7 +151,7 @@ impl Resolvent {
     /// Puts the inversion for these weights on the stream.
     fn make(
         &mut self,
-        gpu: &Gpu,
+        gpu: &Arc<Gpu>,
         dense: bool,
         weights: &Memory<f32>,
         bad: &Memory<u32>,
@@ -194,46 +188,44 @@ impl Resolvent {
             padded: padded as u32,
             unused: 0,
         };
-        let matrices = &mut self.matrices[0];
-        matrices.reserve(frequencies * units * units)?;
+        // As large as the states of a batch may be, and of no use during a solve.
+        let mut matrices = Memory::room(gpu, frequencies * units * units)?;
         let parts = frequencies.div_ceil(WAVES);
         let grid = Grid::blocks((units * units).div_ceil(THREADS as usize) * parts);
-        launch!(
-            gpu,
-            "shifted_symbols",
-            grid,
-            &convolution,
-            &mut *matrices,
-            frequencies as u32,
-            parts as u32
-        )?;
+        launch!(gpu, "shifted_symbols", grid, &convolution, &mut matrices, frequencies as u32, parts as u32)?;
         if let Some((_, kernel)) = TILED.iter().find(|(most, _)| units <= *most) {
-            let arguments = [Argument::from(&convolution), (&*matrices).into(), Argument::from(&to)];
+            let arguments = [Argument::from(&convolution), (&matrices).into(), Argument::from(&to)];
             gpu.launch(kernel, Grid::blocks(frequencies), &arguments)?;
         } else {
-            self.eliminate(gpu, &convolution, &to)?;
+            self.eliminate(gpu, matrices, &convolution, &to)?;
         }
         self.step = Some(step);
         Ok(())
     }
 
     /// Inverts matrices that do not fit into a block, a launch for some pivots.
-    fn eliminate(&mut self, gpu: &Gpu, convolution: &Weights, to: &Reflections) -> Result<()> {
+    fn eliminate(
+        &mut self,
+        gpu: &Arc<Gpu>,
+        mut matrices: Memory<Complex>,
+        convolution: &Weights,
+        to: &Reflections,
+    ) -> Result<()> {
         let (n, frequencies) = (self.shape.units, self.shape.frequencies());
-        let [matrices, next] = &mut self.matrices;
-        next.reserve(frequencies * n * n)?;
-        self.images.reserve(frequencies * n)?;
+        let mut next = Memory::room(gpu, frequencies * n * n)?;
+        // Of the probe.
+        let mut images = Memory::<Complex>::room(gpu, frequencies * n)?;
         let (blocks, bands) = (Grid::blocks(frequencies), Grid::blocks(frequencies * n.div_ceil(TILE)));
-        let (images, none) = (&mut self.images, None::<&Memory<u32>>);
-        launch!(gpu, "probe_matrices", blocks, n as u32, &*matrices, &mut *images, none)?;
+        let none = None::<&Memory<u32>>;
+        launch!(gpu, "probe_matrices", blocks, n as u32, &matrices, &mut images, none)?;
         for pivots in (0..n as u32).step_by(TILE) {
-            launch!(gpu, "eliminate", bands, n as u32, pivots, &*matrices, &mut *next)?;
-            std::mem::swap(matrices, next);
+            launch!(gpu, "eliminate", bands, n as u32, pivots, &matrices, &mut next)?;
+            std::mem::swap(&mut matrices, &mut next);
         }
-        launch!(gpu, "probe_matrices", blocks, n as u32, &*matrices, images, &mut self.bad)?;
+        launch!(gpu, "probe_matrices", blocks, n as u32, &matrices, &mut images, &mut self.bad)?;
         let side = if to.plain == 0 { to.padded as usize } else { n };
         let len = frequencies * side * side;
-        launch!(gpu, "put_resolvents", Grid::entries(len), convolution, &*matrices, to, len)
+        launch!(gpu, "put_resolvents", Grid::entries(len), convolution, &matrices, to, len)
     }
 }
 

@@ -1137,9 +1137,15 @@ fn gradients_of_larger_kernels() {
     let Some(gpu) = gpu("gradients of larger kernels") else { return };
     let mut failures = Failures::default();
     let exact = exact();
-    for (channels, height, width, kernel) in
-        [(6, 12, 10, 5), (5, 4, 3, 5), (50, 5, 9, 5), (20, 9, 9, 5), (6, 8, 8, 9), (5, 12, 10, 9)]
-    {
+    for (channels, height, width, kernel) in [
+        (6, 12, 10, 5),
+        (5, 4, 3, 5),
+        (50, 5, 9, 5),
+        (20, 9, 9, 5),
+        (7, 9, 8, 7),
+        (6, 8, 8, 9),
+        (5, 12, 10, 9),
+    ] {
         let operator = Operator::Conv { channels, height, width, padding: Padding::Circular, kernel };
         let problem = contracting(plain(operator), 3, 31);
         let z = numbers(5, 3 * operator.state_len());
@@ -1156,6 +1162,36 @@ fn gradients_of_larger_kernels() {
         failures.holds(|| format!("{}: other bits", what()), again == found);
     }
     failures.show();
+}
+
+/// A gradient that is refused half way leaves the caller's array as large as it was.
+#[test]
+fn refused_gradients_leave_their_arrays() {
+    let Some(gpu) = gpu("refused gradients") else { return };
+    for map in maps(CIRCULAR) {
+        let problem = contracting(map, 2, 31);
+        let (states, rule) = (2 * map.operator().state_len(), stopping(1e-3, 50));
+        let mut plan = planned(gpu, &problem);
+        let [z, y, v] = [&numbers(5, states), &problem.y, &numbers(6, states)].map(|array| up(gpu, array));
+        let (mut g, mut gy) = (gpu.zeros(states).unwrap(), gpu.zeros(problem.y.len()).unwrap());
+        let (reports, gradient) = (&mut gpu.reports(2).unwrap(), &mut g);
+        let refused = gpu.implicit_gradient(
+            &mut plan,
+            2,
+            &z,
+            &y,
+            &v,
+            &Solver::Picard,
+            &rule,
+            gradient,
+            reports,
+            &mut gy,
+            &mut [],
+        );
+        assert!(refused.unwrap_err().to_string().contains("0 gradients were given"), "{map:?}");
+        // It would not be read if it were shorter.
+        assert_eq!(down(gpu, &gy, problem.y.len()).len(), problem.y.len());
+    }
 }
 
 /// Residuals after two applications, forward and adjoint, against those in `f64`: what stops a solve is measured alike, whatever

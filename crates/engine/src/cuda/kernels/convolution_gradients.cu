@@ -1,5 +1,5 @@
 // The gradient of the weights of a 3x3 convolution on tensor cores: the sum over pixels of q[pixel][out] z[pixel + tap][in]. Of a larger
-// kernel, nine of its taps: a launch for each 3x3 window of them.
+// kernel, a block has nine of the taps, a 3x3 window of them.
 //
 // A part of the sum is a number of tiles of up to 64 pixels. A block brings one after the other to shared memory as bf16 halves (gradients
 // have no known scale), [pixel][channel], and multiplies: outputs by pixels by (tap, input), a tap being another pixel address. The warps
@@ -18,8 +18,8 @@ struct Gradient {
     u32 tile_height, tile_width, across, tiles;
     // Tiles of the whole batch, and of a part.
     u32 count, part;
-    // Height and width of the kernel, and the first of the nine taps.
-    u32 side, first_row, first_column;
+    // Height and width of the kernel, and windows of taps in a row of them: the last one may begin within the one before.
+    u32 side, windows;
 };
 
 // Bytes from a pixel to the next: an odd number of sixteens, where that matters.
@@ -31,7 +31,7 @@ __device__ inline void put_halves(float4 x, unsigned char* high, u32 low) {
     *(uint2*)(high + low) = {a.low, b.low};
 }
 
-// Outputs by sixteens and inputs by eights of a block. Blocks are parts, (plane, group of outputs), groups of inputs.
+// Outputs by sixteens and inputs by eights of a block. Blocks are (part, window), (plane, group of outputs), groups of inputs.
 template <u32 OUTPUTS, u32 INPUTS>
 __device__ void gradient(const Gradient& shape, const float* q, const float* z, float* parts) {
     const u32 Z_STRIDE = stride_of(8 * INPUTS), Q_STRIDE = stride_of(16 * OUTPUTS), Z_LOW = TILE_HALO * Z_STRIDE, Q_LOW = TILE_PIXELS * Q_STRIDE;
@@ -42,7 +42,10 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
     u32 pitch = shape.tile_width + 2, pixels = shape.tile_height * shape.tile_width, halo_pixels = pitch * (shape.tile_height + 2);
     Divisor by_pitch(pitch), by_width(shape.tile_width);
     u64 area = (u64)shape.height * shape.width;
-    int up = (int)shape.first_row - (int)shape.side / 2, back = (int)shape.first_column - (int)shape.side / 2;
+    u32 windows = shape.windows * shape.windows, part = blockIdx.x / windows, window = blockIdx.x % windows;
+    u32 own_row = window / shape.windows * 3, own_column = window % shape.windows * 3;
+    u32 first_row = min(own_row, shape.side - 3), first_column = min(own_column, shape.side - 3);
+    int up = (int)first_row - (int)shape.side / 2, back = (int)first_column - (int)shape.side / 2;
     bool in_fours = shape.inputs % 4 == 0, out_fours = shape.outputs % 4 == 0;
     float sums[EACH][OUTPUTS][4] = {};
     u32 offset[EACH];
@@ -72,7 +75,7 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
             bring_four(next_own + i, from, there, channels - (int)channel, out_fours);
         }
     };
-    u32 first = blockIdx.x * shape.part, end = min(first + shape.part, shape.count);
+    u32 first = part * shape.part, end = min(first + shape.part, shape.count);
     bring(first);
 #pragma unroll 1
     for (u32 tile = first; tile < end; tile++) {
@@ -113,17 +116,19 @@ __device__ void gradient(const Gradient& shape, const float* q, const float* z, 
     }
     // [part][plane and output][tap][input].
     u32 taps = shape.side * shape.side;
-    float* to = parts + ((u64)blockIdx.x * shape.planes + plane) * shape.outputs * taps * shape.inputs;
+    float* to = parts + ((u64)part * shape.planes + plane) * shape.outputs * taps * shape.inputs;
 #pragma unroll
     for (u32 n = 0; n < EACH; n++) {
         u32 j = warp * EACH + n, i = in + j % INPUTS * 8 + lane % 4 * 2;
-        u32 tap = (shape.first_row + j / INPUTS / 3) * shape.side + shape.first_column + j / INPUTS % 3;
+        u32 row = first_row + j / INPUTS / 3, column = first_column + j / INPUTS % 3, tap = row * shape.side + column;
+        // What lies in the window before is written there.
+        bool own = j < TAPS * INPUTS && row >= own_row && column >= own_column;
 #pragma unroll
         for (u32 m = 0; m < OUTPUTS; m++)
 #pragma unroll
             for (u32 k = 0; k < 4; k++) {
                 u32 o = out + m * 16 + lane / 4 + k / 2 * 8;
-                if (j < TAPS * INPUTS && o < shape.outputs && i + k % 2 < shape.inputs)
+                if (own && o < shape.outputs && i + k % 2 < shape.inputs)
                     to[((u64)o * taps + tap) * shape.inputs + i + k % 2] = sums[n][m][k];
             }
     }
