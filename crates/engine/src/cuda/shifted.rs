@@ -75,7 +75,6 @@ impl Torus {
 pub(super) struct Shifted {
     torus: Torus,
     margin: f64,
-    matrices: Memory<f64>,
     /// Room for so many vectors of each frequency; the first becomes its eigenvector.
     basis: Memory<f64>,
     stride: usize,
@@ -90,12 +89,11 @@ pub(super) struct Shifted {
 impl Shifted {
     pub fn new(gpu: &Arc<Gpu>, operator: &Operator, margin: f64) -> Result<Self> {
         let torus = Torus::of(operator);
-        let (count, units) = (torus.frequencies as usize, torus.units as usize);
+        let count = torus.frequencies as usize;
         let stride = if torus.bracket().is_some() { 1 } else { STEPS + 1 };
         Ok(Self {
             torus,
             margin,
-            matrices: Memory::zeros(gpu, count * 2 * units * units)?,
             basis: Memory::zeros(gpu, count * stride * torus.size())?,
             stride,
             tops: Memory::zeros(gpu, 2 * count)?,
@@ -106,17 +104,19 @@ impl Shifted {
     }
 
     /// `w <- v - max(0, lambda - (1 - margin)) I`, `lambda` the largest eigenvalue of the symmetric part of `v`.
-    pub fn make(&mut self, gpu: &Gpu, v: &Memory<f32>, w: &mut Memory<f32>) -> Result<()> {
-        let Self { torus, margin, matrices, basis, stride, tops, peak, derivative, .. } = self;
+    pub fn make(&mut self, gpu: &Arc<Gpu>, v: &Memory<f32>, w: &mut Memory<f32>) -> Result<()> {
+        let Self { torus, margin, basis, stride, tops, peak, derivative, .. } = self;
         let (count, units) = (torus.frequencies as usize, torus.units as usize);
+        // Of no use during a solve, which needs as much.
+        let mut matrices = Memory::<f64>::room(gpu, count * 2 * units * units)?;
         let blocks = (units * units).div_ceil(THREADS as usize) * count.div_ceil(FREQUENCIES);
-        launch!(gpu, "symbols", Grid::blocks(blocks), &*torus, v, &mut *matrices)?;
+        launch!(gpu, "symbols", Grid::blocks(blocks), &*torus, v, &mut matrices)?;
         let grid = Grid::blocks(count);
         if let Some(name) = torus.bracket() {
             for (rounds, resume) in [(ROUGH, false), (MOST, true)] {
                 let arguments = [
                     (&*torus).into(),
-                    (&*matrices).into(),
+                    (&matrices).into(),
                     (&*basis).into(),
                     (&*tops).into(),
                     rounds.into(),
@@ -125,7 +125,7 @@ impl Shifted {
                 gpu.launch(name, grid, &arguments)?;
             }
         } else {
-            launch!(gpu, "top_eigenpairs", grid, &*torus, &*matrices, &mut *basis, &mut *tops)?;
+            launch!(gpu, "top_eigenpairs", grid, &*torus, &matrices, &mut *basis, &mut *tops)?;
         }
         launch!(gpu, "find_peak", Grid::blocks(1), &*torus, &*tops, *margin, &mut *peak)?;
         let grid = Grid::entries(derivative.len());
