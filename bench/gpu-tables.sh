@@ -69,6 +69,7 @@ export queue threads
 export -f next_row worker everything
 ended=0
 if [ -s "$queue" ]; then
+  "$SUBDEQ" devices --device cuda > /dev/null || exit 1 # one sentence, not one for each row
   # Processes take turns on a GPU without MPS, and with it run side by side. Where it is there already, that one is used.
   nvidia-cuda-mps-control -d > /dev/null 2>&1 && own_mps=yes
   if [ "$limit" -gt 0 ]; then
