@@ -13,15 +13,16 @@ use super::kernel::{Passed, launch};
 use super::memory::CudaTally;
 use super::plan::CudaPlan;
 use super::product::{Axis, Factor, add_outer_products};
-use crate::cpu::ode::FIRST_STEP;
 use crate::cpu::ode::tableau::{A, ERROR, STAGES};
 use crate::cpu::packed::check_len;
 use crate::{
     Activation, EngineError, Integrate, OdeOutcome, OdeReport, OdeTolerance, Operator, Result, ShapedMap,
 };
 
-/// Steps between two looks.
-const LOOK: usize = 4;
+/// Steps that are tried between two looks, but for the first one of an integration.
+const LOOK: usize = 2;
+/// The most before the first one.
+const MOST_AHEAD: usize = 8;
 /// Steps whose stages are kept: six states for each sample and step.
 const KEPT: usize = 8;
 
@@ -75,6 +76,8 @@ pub struct CudaOdePlan {
     parts: Memory<Part>,
     /// Samples of the last integration, and the most steps that one of them accepted.
     integrated: (usize, usize),
+    /// The most steps that one of them tried: as many will do for the next one, more often than not.
+    tried: usize,
 }
 
 /// What a step works in: a state per sample each.
@@ -299,12 +302,14 @@ impl CudaOdePlan {
         launch!(gpu, "ode_end", threads, &samples, n)
     }
 
-    /// How the samples stand: whether all have ended, and the most steps that one of them accepted. Waits for the GPU.
-    fn look(&self, batch: usize) -> Result<(bool, usize)> {
+    /// How the samples stand: whether all have ended. Notes the most steps that one of them accepted and tried. Waits for the GPU.
+    fn look(&mut self, batch: usize) -> Result<bool> {
         let mut rows = vec![ReportRow::default(); batch];
         self.reports.read(0, &mut rows)?;
-        let most = rows.iter().map(|row| row.accepted).max().unwrap_or(0);
-        Ok((rows.iter().all(|row| row.outcome != RUNNING), most as usize))
+        let most = |count: fn(&ReportRow) -> u32| rows.iter().map(count).max().unwrap_or(0) as usize;
+        self.integrated = (batch, most(|row| row.accepted));
+        self.tried = most(|row| row.accepted + row.rejected);
+        Ok(rows.iter().all(|row| row.outcome != RUNNING))
     }
 
     fn run(&mut self, batch: usize, start: &Memory<f32>, tolerance: &OdeTolerance) -> Result<()> {
@@ -323,20 +328,20 @@ impl CudaOdePlan {
             self.trajectory.clear();
         }
         self.integrated = (batch, 0);
-        self.reserve_steps(batch, LOOK)?;
-        let tries = u32::try_from(tolerance.max_steps).unwrap_or(u32::MAX);
-        launch!(gpu, "ode_begin", Grid::threads(batch), &self.samples(), FIRST_STEP, tries, batch as u32)?;
+        let mut ahead = self.tried.clamp(LOOK, MOST_AHEAD);
+        self.reserve_steps(batch, ahead)?;
+        let (first, tries) = (tolerance.first_step(), u32::try_from(tolerance.max_steps).unwrap_or(u32::MAX));
+        launch!(gpu, "ode_begin", Grid::threads(batch), &self.samples(), first, tries, batch as u32)?;
         self.stage(batch, 0)?;
         loop {
-            for _ in 0..LOOK {
+            for _ in 0..ahead {
                 self.try_step(batch, tolerance)?;
             }
-            let (ended, most) = self.look(batch)?;
-            self.integrated = (batch, most);
-            if ended {
+            if self.look(batch)? {
                 return Ok(());
             }
-            self.reserve_steps(batch, most + LOOK)?;
+            ahead = LOOK;
+            self.reserve_steps(batch, self.integrated.1 + ahead)?;
         }
     }
 
@@ -462,6 +467,7 @@ impl Integrate for Cuda {
             active: Memory::empty(gpu),
             parts: Memory::empty(gpu),
             integrated: (0, 0),
+            tried: 0,
         })
     }
 
@@ -506,12 +512,7 @@ impl Integrate for Cuda {
         check_len("the start", start.len(), states)?;
         check_len("the end", end.len(), states)?;
         check_len("reports", reports.0.len(), batch)?;
-        let OdeTolerance { relative, absolute, max_steps } = *tolerance;
-        if !(relative >= 0.0 && absolute >= 0.0 && relative + absolute > 0.0) || max_steps == 0 {
-            return Err(EngineError::Invalid(format!(
-                "an integration needs a positive tolerance and at least one step, got {tolerance:?}"
-            )));
-        }
+        tolerance.check()?;
         plan.run(batch, start, tolerance)?;
         end.copy_from(&plan.state.z, states)?;
         reports.0.copy_from(&plan.reports, batch)

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Device;
-use crate::{Activation, Operator, Result};
+use crate::{Activation, EngineError, Operator, Result};
 
 /// How accurately an equation is integrated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,6 +14,24 @@ pub struct OdeTolerance {
     pub absolute: f64,
     /// At most so many steps are tried, accepted or not.
     pub max_steps: usize,
+}
+
+impl OdeTolerance {
+    /// The step that is tried first. The method's error is of the fifth order in its step, so that goes like the fifth root of what is
+    /// allowed: with a factor by which the usual tolerance of 1e-3 begins with a third of the interval.
+    pub(crate) fn first_step(&self) -> f64 {
+        (1.15 * (self.relative + self.absolute).powf(0.2)).min(1.0)
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let Self { relative, absolute, max_steps } = *self;
+        if relative >= 0.0 && absolute >= 0.0 && relative + absolute > 0.0 && max_steps > 0 {
+            return Ok(());
+        }
+        Err(EngineError::Invalid(format!(
+            "an integration needs a positive tolerance and at least one step, got {self:?}"
+        )))
+    }
 }
 
 /// How the integration of one sample ended.

@@ -1721,6 +1721,8 @@ impl Equation {
 }
 
 const USUAL: OdeTolerance = OdeTolerance { relative: 1e-4, absolute: 1e-5, max_steps: 200 };
+/// Errors are far below it, so that rounding does not choose the steps, and kinks are crossed where the CPU crosses them.
+const ROUGH: OdeTolerance = OdeTolerance { relative: 1e-2, absolute: 1e-2, max_steps: 200 };
 
 #[test]
 fn differential_equations() {
@@ -1732,8 +1734,9 @@ fn differential_equations() {
         for activation in [Activation::Tanh, Activation::Relu, Activation::Sigmoid] {
             let equation = Equation::new(operator, activation, 5);
             let what = || format!("{operator:?} with {activation}");
-            let (found, reports) = equation.integrated(gpu, &USUAL);
-            let (expected, known) = equation.integrated(&cpu, &USUAL);
+            let tolerance = if activation == Activation::Relu { &ROUGH } else { &USUAL };
+            let (found, reports) = equation.integrated(gpu, tolerance);
+            let (expected, known) = equation.integrated(&cpu, tolerance);
             for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 let name = ["the end", "the gradient", "gw"][k];
                 failures.small(|| format!("{name} of {}", what()), relative_error(found, expected), 1e-4);

@@ -26,8 +26,6 @@ use crate::{
     ShapedMap, Summary,
 };
 
-/// The first step that is tried.
-pub(crate) const FIRST_STEP: f64 = 0.1;
 /// A new step is this much smaller than what the error estimate would allow.
 const CAUTION: f64 = 0.9;
 /// How much a step may shrink and grow.
@@ -183,7 +181,7 @@ impl<T: SimdReal> Block<T> {
         self.points[0][..start.len()].copy_from_slice(start);
         self.active.clear();
         self.active.extend(0..reports.len());
-        self.clocks.fill(Clock { step: FIRST_STEP, left: tolerance.max_steps });
+        self.clocks.fill(Clock { step: tolerance.first_step(), left: tolerance.max_steps });
         reports.fill(OdeReport::default());
         for trajectory in trajectories.iter_mut() {
             trajectory.states.clear();
@@ -489,12 +487,7 @@ impl<T: SimdReal> OdePlan<T> {
         check_len("the end", end.len(), batch * len)?;
         check_len("reports", reports.len(), batch)?;
         check_finite(cpu.isa(), "the start", &start[..batch * len])?;
-        let OdeTolerance { relative, absolute, max_steps } = *tolerance;
-        if !(relative >= 0.0 && absolute >= 0.0 && relative + absolute > 0.0) || max_steps == 0 {
-            return Err(EngineError::Invalid(format!(
-                "an integration needs a positive tolerance and at least one step, got {tolerance:?}"
-            )));
-        }
+        tolerance.check()?;
         self.accuracy = accuracy(tolerance);
         let Self { packed, workers, trajectories, accuracy, .. } = self;
         workers.iter_mut().for_each(|worker| worker.forward.set_accuracy(*accuracy));
