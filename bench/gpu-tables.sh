@@ -81,7 +81,7 @@ if [ -s "$queue" ]; then
   [ "${own_mps:-}" = yes ] && echo quit | nvidia-cuda-mps-control > /dev/null
 fi
 # The tables have all columns, whichever were asked for; how an entry of a ledger is known needs its data set.
-"$SUBDEQ" reproduce images --only mnist-dense,mnist-conv,cifar10,svhn --no-runs --data-dir "$DATA" --out "$OUT" > /dev/null || echo "the tables in $OUT are as they were: all four data sets are needed to write them" >&2
+"$SUBDEQ" reproduce images --only mnist-dense,mnist-conv,cifar10,svhn --no-runs --data-dir "$DATA" --out "$OUT" > /dev/null || echo "gpu-tables: the tables in $OUT were not written, for the reason above" >&2
 for c in $COLUMNS; do
   made=$(grep -c '"model":' "$OUT/$c.json" 2> /dev/null)
   echo "$c: ${made:-0} runs in $OUT/$c.json"
