@@ -106,6 +106,16 @@ template <int T> inline void wgmma(float (*d)[4], uint64_t a, uint64_t b, int ke
     for (int k = 0; k < 16; k++) { for (int r = 0; r < 16; r++) A[r][k] = get(p[0]->a, 16 * w + r, k); for (int n = 0; n < T * 8; n++) B[n][k] = get(p[0]->b, n, k); }
     for (int l = 0; l < 32; l++) for (int n = 0; n < T; n++) for (int e = 0; e < 4; e++) { int r = l / 4 + (e >> 1) * 8, c = n * 8 + l % 4 * 2 + (e & 1); float s = 0; for (int k = 0; k < 16; k++) s += A[r][k] * B[c][k]; p[l]->d[n][e] = (p[0]->keep ? p[l]->d[n][e] : 0.0f) + s; } });
 }
+// Both factors bf16, the contraction from row to row.
+template <int T> inline void wgmma_turned(float (*d)[4], uint64_t a, uint64_t b, int keep) {
+  Wg x{d, a, b, keep, st().now->tid, st().now->block};
+  warp_op(x, [](Wg** p) {
+    auto get = [&](uint64_t f, int n, int k) { uint32_t addr = (uint32_t)(f & 0x3fff) << 4, kn = (uint32_t)(f >> 16 & 0x3fff) << 4, n8 = (uint32_t)(f >> 32 & 0x3fff) << 4; uint16_t h; memcpy(&h, at(addr + n / 8 * n8 + k / 8 * kn + k % 8 * 16 + n % 8 * 2, 2, p[0]->block), 2); return bf_to_float(h); };
+    int w = p[0]->tid / 32 % 4; float A[16][16], B[T * 8][16];
+    for (int l = 1; l < 32; l++) if (p[l]->a != p[0]->a || p[l]->b != p[0]->b || p[l]->keep != p[0]->keep) { fprintf(stderr, "emu: wgmma not uniform\n"); abort(); }
+    for (int k = 0; k < 16; k++) { for (int r = 0; r < 16; r++) A[r][k] = get(p[0]->a, 16 * w + r, k); for (int n = 0; n < T * 8; n++) B[n][k] = get(p[0]->b, n, k); }
+    for (int l = 0; l < 32; l++) for (int n = 0; n < T; n++) for (int e = 0; e < 4; e++) { int r = l / 4 + (e >> 1) * 8, c = n * 8 + l % 4 * 2 + (e & 1); float s = 0; for (int k = 0; k < 16; k++) s += A[r][k] * B[c][k]; p[l]->d[n][e] = (p[0]->keep ? p[l]->d[n][e] : 0.0f) + s; } });
+}
 struct Shfl { float v, *out; int o; };
 }  // namespace emu
 DEV unsigned char* dyn_smem() { return emu::base(emu::st().now->block); }
@@ -135,6 +145,7 @@ template <int LEFT> DEV void wgmma_wait() {}
 DEV void async_fence() {}
 DEV void async_fence_own() {}
 template <int T> DEV void wgmma_f16(float (&d)[T][4], uint64_t a, uint64_t b, int keep) { emu::wgmma<T>(d, a, b, keep); }
+template <int T> DEV void wgmma_bf16_turned(float (&d)[T][4], uint64_t a, uint64_t b, int keep) { emu::wgmma_turned<T>(d, a, b, keep); }
 template <int T> DEV void wgmma_ready(float (&)[T][4]) {}
 DEV float tanh_approx(float x) { float t = tanhf(x); return t * (1 + 0.0004f); }
 DEV float shfl_xor(float v, int o) { float out; emu::Shfl a{v, &out, o}; emu::warp_op(a, [](emu::Shfl** p) { for (int l = 0; l < 32; l++) *p[l]->out = p[l ^ p[l]->o]->v; }); return out; }

@@ -3,20 +3,10 @@
 #include <algorithm>
 #include "../../crates/engine/src/cuda/kernels/onchip_anderson.cuh"
 #include "reference.h"
+#include "packed.h"
 static int C, S; static size_t len;
 static int failures = 0;
 static void check(bool holds, const char* what) { if (!holds) { failures++; printf("  FAILED: %s\n", what); } }
-static std::vector<uint4> packed(const std::vector<float>& w, bool transposed) {
-  std::vector<uint16_t> h(2 * 9 * C * C); std::vector<float> scales(C);
-  for (int o = 0; o < C; o++) {
-    float most = 0; auto at = [&](int t, int i) { return transposed ? w[(i * C + o) * 9 + 8 - t] : w[(o * C + i) * 9 + t]; };
-    for (int t = 0; t < 9; t++) for (int i = 0; i < C; i++) most = std::max(most, std::fabs(at(t, i)));
-    float to = exp2f(std::floor(13 - log2f(most))); scales[o] = 1 / to;
-    for (int t = 0; t < 9; t++) for (int i = 0; i < C; i++) {
-      float x = at(t, i) * to; uint16_t hi = emu::float_to_half(x), lo = emu::float_to_half(x - emu::half_to_float(hi));
-      size_t k = (((size_t)(t * C + i) / 8) * C + o) * 8 + i % 8; h[k] = hi; h[9 * C * C + k] = lo; } }
-  std::vector<uint4> p((2 * 9 * C * C * 2 + C * 4) / 16); memcpy(p.data(), h.data(), h.size() * 2); memcpy((char*)p.data() + h.size() * 2, scales.data(), C * 4); return p;
-}
 struct Map { std::vector<float> w; bool adjoint, inner, normalised; const float *states, *gradients, *inverses; float shift, base, power; bool has_power; const float *drive, *slope;
   std::vector<double> operator()(const std::vector<double>& z) const {
     auto u = conv_reference(C, S, S, w, z, adjoint);
@@ -49,7 +39,7 @@ static int reference(const Map& F, std::vector<double>& z, double tol, int most,
   }
 }
 template <class Tiles> static void test(const char* name, double gain, bool adjoint, bool inner, bool has_power, bool normalised, double tol, int most, unsigned seed, double allowed) {
-  const int n = 2; auto w = random_weights(C, gain, 7); auto p = packed(w, adjoint); uint32_t bad = 0;
+  const int n = 2; auto w = random_weights(C, gain, 7); auto p = packed_halves(C, w, adjoint); uint32_t bad = 0;
   std::vector<float> drive = adjoint ? random_normal(n * len, 1e-3, 3) : random_injection(n * len, 3), slope(n * len), z(n * len, 1.0f); { Rng r(5); for (float& x : slope) x = (float)r.uniform(); }
   for (size_t i = 0; i < len; i++) drive[i] *= 0.2f;
   if (adjoint) for (size_t i = 0; i < n * len; i++) z[i] = slope[i] * drive[i];
@@ -68,7 +58,7 @@ template <class Tiles> static void test(const char* name, double gain, bool adjo
 }
 /// Every other way to end, and the bits of a sample anywhere and in any order of warps.
 template <class Tiles> static void ends() {
-  auto w = random_weights(C, 2.0, 7); auto p = packed(w, false); uint32_t bad = 0; using K = AndersonOnChip<Tiles, ANDERSON_FORWARD, false>;
+  auto w = random_weights(C, 2.0, 7); auto p = packed_halves(C, w, false); uint32_t bad = 0; using K = AndersonOnChip<Tiles, ANDERSON_FORWARD, false>;
   auto solve = [&](const std::vector<float>& y, double tol, uint32_t most, bool inner, unsigned seed, std::vector<float>& z) {
     int n = y.size() / len; z.assign(y.size(), 1.0f); std::vector<OnchipReport> reports(n);
     OnchipAnderson a{p.data(), y.data(), nullptr, nullptr, nullptr, nullptr, z.data(), z.data(), reports.data(), nullptr, nullptr, &bad, tol, 1e-4, 1.2f, 0, 1, inner, false, most};

@@ -3,7 +3,7 @@
 //!
 //! The state before each accepted step is kept on the GPU, in pieces that are added as samples need them and kept for the next integration.
 //! So are the stages of the first few steps, where slopes are known by the values of the activation; other stages are computed again on the
-//! way back.
+//! way back. Some shapes have kernels that do all of this on chip (`onchip_ode.rs`).
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use super::Cuda;
 use super::gpu::{Gpu, Grid, Memory, THREADS};
 use super::kernel::{Passed, launch};
 use super::memory::CudaTally;
+use super::onchip_ode::OnChip;
 use super::plan::CudaPlan;
 use super::product::{Axis, Factor, add_outer_products};
 use crate::cpu::ode::tableau::{A, ERROR, STAGES};
@@ -33,16 +34,18 @@ pub struct CudaOdeReports(Memory<ReportRow>);
 /// `OdeReport` of `ode.cu`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-struct ReportRow {
+pub(super) struct ReportRow {
     accepted: u32,
     rejected: u32,
-    outcome: u32,
+    pub outcome: u32,
     unused: u32,
     time: f64,
 }
 
 /// The outcome of a sample that is still worked on.
 const RUNNING: u32 = 3;
+/// Of one that was left because it needs more steps than there is room for.
+pub(super) const NO_ROOM: u32 = 4;
 
 impl ReportRow {
     fn read(self) -> Result<OdeReport> {
@@ -78,6 +81,8 @@ pub struct CudaOdePlan {
     integrated: (usize, usize),
     /// The most steps that one of them tried: as many will do for the next one, more often than not.
     tried: usize,
+    /// Where there are kernels for all of it.
+    on_chip: Option<OnChip>,
 }
 
 /// What a step works in: a state per sample each.
@@ -306,13 +311,34 @@ impl CudaOdePlan {
     fn look(&mut self, batch: usize) -> Result<bool> {
         let mut rows = vec![ReportRow::default(); batch];
         self.reports.read(0, &mut rows)?;
-        let most = |count: fn(&ReportRow) -> u32| rows.iter().map(count).max().unwrap_or(0) as usize;
-        self.integrated = (batch, most(|row| row.accepted));
-        self.tried = most(|row| row.accepted + row.rejected);
+        self.note(&rows);
         Ok(rows.iter().all(|row| row.outcome != RUNNING))
     }
 
-    fn run(&mut self, batch: usize, start: &Memory<f32>, tolerance: &OdeTolerance) -> Result<()> {
+    fn note(&mut self, rows: &[ReportRow]) {
+        let most = |count: fn(&ReportRow) -> u32| rows.iter().map(count).max().unwrap_or(0) as usize;
+        self.integrated = (rows.len(), most(|row| row.accepted));
+        self.tried = most(|row| row.accepted + row.rejected);
+    }
+
+    fn run(
+        &mut self,
+        batch: usize,
+        start: &Memory<f32>,
+        tolerance: &OdeTolerance,
+        end: &mut Memory<f32>,
+    ) -> Result<()> {
+        if let Some(on_chip) = &mut self.on_chip {
+            let reports = &mut self.reports;
+            let rows = on_chip.integrate(&self.plan.operators, batch, start, tolerance, end, reports)?;
+            self.note(&rows);
+            return Ok(());
+        }
+        self.run_in_launches(batch, start, tolerance)?;
+        end.copy_from(&self.state.z, batch * self.len())
+    }
+
+    fn run_in_launches(&mut self, batch: usize, start: &Memory<f32>, tolerance: &OdeTolerance) -> Result<()> {
         let (states, gpu) = (batch * self.len(), self.gpu().clone());
         let State { z, points, stages, .. } = &mut self.state;
         z.reserve(states)?;
@@ -348,6 +374,9 @@ impl CudaOdePlan {
     /// Pulls `gradient` back through the accepted steps; adds to the weight gradient.
     fn pull_back(&mut self, gradient: &mut Memory<f32>, gw: &mut Memory<f32>) -> Result<()> {
         let (batch, steps) = self.integrated;
+        if let Some(on_chip) = &mut self.on_chip {
+            return on_chip.pull_back(&self.plan.operators, self.integrated, &self.reports, gradient, gw);
+        }
         let states = batch * self.len();
         let State { points, slopes, q, .. } = &mut self.state;
         points.iter_mut().try_for_each(|point| point.reserve(states))?;
@@ -457,8 +486,12 @@ impl Integrate for Cuda {
     fn ode_plan(&self, operator: Operator, activation: Activation, batch: usize) -> Result<CudaOdePlan> {
         let map = ShapedMap::new(operator, subdeq_map::Map::single(activation, 0.0)?)?;
         let gpu = &self.gpu;
+        let on_chip = OnChip::new(gpu, &map)?;
+        let mut plan = CudaPlan::new(gpu, &map, batch)?;
+        // Of whole solves; their weights need not be packed.
+        plan.operators.onchip = None;
         Ok(CudaOdePlan {
-            plan: CudaPlan::new(gpu, &map, batch)?,
+            plan,
             state: State::new(gpu),
             trajectory: Vec::new(),
             table: Memory::empty(gpu),
@@ -468,6 +501,7 @@ impl Integrate for Cuda {
             parts: Memory::empty(gpu),
             integrated: (0, 0),
             tried: 0,
+            on_chip,
         })
     }
 
@@ -513,8 +547,7 @@ impl Integrate for Cuda {
         check_len("the end", end.len(), states)?;
         check_len("reports", reports.0.len(), batch)?;
         tolerance.check()?;
-        plan.run(batch, start, tolerance)?;
-        end.copy_from(&plan.state.z, states)?;
+        plan.run(batch, start, tolerance, end)?;
         reports.0.copy_from(&plan.reports, batch)
     }
 

@@ -79,7 +79,9 @@ modules! {
     "onchip_c48",
     "onchip_c64",
     "onchip_anderson_48_32",
-    "onchip_anderson_32_28";
+    "onchip_anderson_32_28",
+    "onchip_ode_48_32",
+    "onchip_ode_32_28";
 }
 
 /// The file of kernels of this name.
@@ -310,7 +312,14 @@ mod tests {
     const ONCHIP_ANDERSON_HEADERS: &str = concat!(
         include_str!("kernels/dev.cuh"),
         include_str!("kernels/onchip_report.cuh"),
+        include_str!("kernels/onchip_tiles.cuh"),
         include_str!("kernels/onchip_anderson.cuh")
+    );
+
+    const ONCHIP_ODE_HEADERS: &str = concat!(
+        include_str!("kernels/dev.cuh"),
+        include_str!("kernels/onchip_tiles.cuh"),
+        include_str!("kernels/onchip_ode.cuh")
     );
 
     /// What only some files include.
@@ -335,6 +344,7 @@ mod tests {
         for Module { name, ptx, target, source } in MODULES {
             let headers = match target {
                 Target::Hopper if name.starts_with("onchip_anderson") => ONCHIP_ANDERSON_HEADERS,
+                Target::Hopper if name.starts_with("onchip_ode") => ONCHIP_ODE_HEADERS,
                 Target::Hopper if name.starts_with("onchip") => HOPPER_HEADERS,
                 _ => HEADERS,
             };

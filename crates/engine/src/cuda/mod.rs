@@ -24,6 +24,7 @@ mod linear;
 mod memory;
 mod onchip;
 mod onchip_anderson;
+mod onchip_ode;
 mod parametrise;
 mod plan;
 mod planes;

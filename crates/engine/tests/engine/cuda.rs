@@ -1758,11 +1758,43 @@ fn differential_equations() {
     failures.show();
 }
 
+/// The shapes of the tables: those that have kernels for whole integrations, on compute capability 9.0.
+const TABLES: [Operator; 2] = [
+    Operator::Conv { channels: 32, height: 28, width: 28, padding: Padding::Zero, kernel: 3 },
+    Operator::Conv { channels: 48, height: 32, width: 32, padding: Padding::Zero, kernel: 3 },
+];
+
+#[test]
+fn differential_equations_of_the_tables_shapes() {
+    let Some(gpu) = gpu("differential equations of the tables' shapes") else { return };
+    let mut failures = Failures::default();
+    let cpu = exact();
+    for operator in TABLES {
+        for activation in [Activation::Tanh, Activation::Relu] {
+            let equation = Equation::new(operator, activation, 3);
+            let tolerance = if activation == Activation::Tanh { USUAL } else { ROUGH };
+            let (found, reports) = equation.integrated(gpu, &tolerance);
+            let (expected, known) = equation.integrated(&cpu, &tolerance);
+            for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                let name = ["the end", "the gradient", "gw"][k];
+                let what = || format!("{name} of {operator:?} with {activation}");
+                failures.small(what, relative_error(found, expected), 1e-4);
+            }
+            for (a, b) in reports.iter().zip(&known) {
+                let same = (a.accepted, a.rejected, a.outcome, a.time)
+                    == (b.accepted, b.rejected, b.outcome, b.time);
+                failures.holds(|| format!("{operator:?} with {activation}: {a:?}, on the CPU {b:?}"), same);
+            }
+        }
+    }
+    failures.show();
+}
+
 #[test]
 fn integrations_do_not_depend_on_batch_position_or_run() {
     let Some(gpu) = gpu("independence of integrations") else { return };
     let mut failures = Failures::default();
-    for operator in [DENSE, CIRCULAR] {
+    for operator in [DENSE, CIRCULAR, TABLES[0], TABLES[1]] {
         let equation = Equation::new(operator, Activation::Tanh, 7);
         let (found, reports) = equation.integrated(gpu, &USUAL);
         failures.holds(
@@ -1792,8 +1824,13 @@ fn integrations_of_more_steps_than_are_remembered() {
     let Some(gpu) = gpu("long integrations") else { return };
     let mut failures = Failures::default();
     let (tanh, relu) = (Activation::Tanh, Activation::Relu);
-    for (operator, activation, larger) in [(DENSE, tanh, 15.0), (CIRCULAR, tanh, 15.0), (CIRCULAR, relu, 2.5)]
-    {
+    for (operator, activation, larger) in [
+        (DENSE, tanh, 15.0),
+        (CIRCULAR, tanh, 15.0),
+        (CIRCULAR, relu, 2.5),
+        (TABLES[0], tanh, 6.0),
+        (TABLES[1], tanh, 6.0),
+    ] {
         let mut equation = Equation::new(operator, activation, 4);
         equation.w.iter_mut().for_each(|w| *w *= larger);
         let len = operator.state_len();
@@ -1806,6 +1843,9 @@ fn integrations_of_more_steps_than_are_remembered() {
             || format!("{operator:?} with {activation}: {steps:?}"),
             steps.iter().any(|&k| k > 8) && steps[0] <= 8,
         );
+        // Pieces of memory were made for the steps of one sample; more of them must not change what was found.
+        let (again, _) = equation.integrated(gpu, &tight);
+        failures.holds(|| format!("{operator:?} with {activation}: other bits again"), again == found);
         // A kink that is crossed in another step changes the gradients of a ReLU that grows as fast as this one.
         let (expected, _) = equation.integrated(&exact(), &tight);
         for (found, expected) in found.iter().zip(&expected).filter(|_| activation == tanh) {
@@ -1829,7 +1869,10 @@ fn every_way_an_integration_ends() {
     let cpu = Cpu::<f32>::new(1).unwrap();
     let equation = Equation::new(CIRCULAR, Activation::Tanh, 5);
     // The step limit, within the first look and after it: where it stopped is the answer, and what was done is pulled back.
-    for max_steps in [1, 3, 6] {
+    let of_a_table = Equation::new(TABLES[0], Activation::Tanh, 2);
+    for (equation, max_steps) in
+        [(&equation, 1), (&equation, 3), (&equation, 6), (&of_a_table, 2), (&of_a_table, 5)]
+    {
         let tight = OdeTolerance { relative: 1e-5, absolute: 1e-5, max_steps };
         let (found, reports) = equation.integrated(gpu, &tight);
         let (expected, known) = equation.integrated(&cpu, &tight);
@@ -1845,13 +1888,15 @@ fn every_way_an_integration_ends() {
     let outcomes = |equation: &Equation| -> Vec<OdeOutcome> {
         equation.integrated(gpu, &USUAL).1.iter().map(|r| r.outcome).collect()
     };
-    let mut bad = equation.pick(&[0, 1, 2]);
-    bad.start[CIRCULAR.state_len() + 3] = f64::NAN;
-    let expected = [OdeOutcome::Finished, OdeOutcome::NotFinite, OdeOutcome::Finished];
-    failures.holds(|| format!("{:?}", outcomes(&bad)), outcomes(&bad) == expected);
-    bad = equation.pick(&[0, 1, 2]);
-    bad.w[4] = f64::INFINITY;
-    failures.holds(|| format!("{:?}", outcomes(&bad)), outcomes(&bad) == [OdeOutcome::NotFinite; 3]);
+    for equation in [equation.pick(&[0, 1, 2]), of_a_table.pick(&[0, 1, 0])] {
+        let mut bad = equation.pick(&[0, 1, 2]);
+        bad.start[equation.operator.state_len() + 3] = f64::NAN;
+        let expected = [OdeOutcome::Finished, OdeOutcome::NotFinite, OdeOutcome::Finished];
+        failures.holds(|| format!("{:?}", outcomes(&bad)), outcomes(&bad) == expected);
+        bad = equation.pick(&[0, 1, 2]);
+        bad.w[4] = f64::INFINITY;
+        failures.holds(|| format!("{:?}", outcomes(&bad)), outcomes(&bad) == [OdeOutcome::NotFinite; 3]);
+    }
     let mut tally = gpu.tally().unwrap();
     let mut reports = gpu.ode_reports(5).unwrap();
     let mut plan = gpu.ode_plan(CIRCULAR, Activation::Tanh, 5).unwrap();

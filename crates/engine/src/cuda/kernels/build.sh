@@ -11,7 +11,8 @@ for source in ${@:-*.cu}; do
   # What uses Hopper's own instructions runs on compute capability 9.0 alone.
   case $name in
     onchip_c*) target=compute_90a headers="dev.cuh onchip_report.cuh onchip.cuh" ;;
-    onchip_anderson*) target=compute_90a headers="dev.cuh onchip_report.cuh onchip_anderson.cuh" ;;
+    onchip_ode*) target=compute_90a headers="dev.cuh onchip_tiles.cuh onchip_ode.cuh" ;;
+    onchip_anderson*) target=compute_90a headers="dev.cuh onchip_report.cuh onchip_tiles.cuh onchip_anderson.cuh" ;;
     warpgroup_*) target=compute_90a headers="$usual" ;;
     anderson_clusters) target=compute_90 headers="$usual" ;;
     *) target=compute_80 headers="$usual" ;;
