@@ -46,7 +46,7 @@ static KERNELS: [Kernels; 2] = [
         file: "onchip_anderson_48_32",
         shape: convolution(48, 32),
         cluster: 8,
-        block: Block { threads: 512, shared: 230_368 },
+        block: Block { threads: 512, shared: 230_560 },
         names: [
             "onchip_anderson_solve_48_32",
             "onchip_anderson_solve_normalised_48_32",
@@ -58,7 +58,7 @@ static KERNELS: [Kernels; 2] = [
         file: "onchip_anderson_32_28",
         shape: convolution(32, 28),
         cluster: 4,
-        block: Block { threads: 512, shared: 214_816 },
+        block: Block { threads: 512, shared: 214_944 },
         names: [
             "onchip_anderson_solve_32_28",
             "onchip_anderson_solve_normalised_32_28",

@@ -1769,21 +1769,25 @@ fn differential_equations_of_the_tables_shapes() {
     let Some(gpu) = gpu("differential equations of the tables' shapes") else { return };
     let mut failures = Failures::default();
     let cpu = exact();
-    for operator in TABLES {
-        for activation in [Activation::Tanh, Activation::Relu] {
-            let equation = Equation::new(operator, activation, 3);
-            let tolerance = if activation == Activation::Tanh { USUAL } else { ROUGH };
+    // Of a ReLU those samples none of whose entries is so near a kink that rounding decides its side: the gradient in `f64` stays what it is
+    // when the start is disturbed by 1e-5.
+    let steady: [&[usize]; 2] = [&[0, 1, 2], &[6]];
+    for (operator, steady) in TABLES.into_iter().zip(steady) {
+        let tanh = Equation::new(operator, Activation::Tanh, 3);
+        let relu = Equation::new(operator, Activation::Relu, 8).pick(steady);
+        for (equation, tolerance) in [(tanh, USUAL), (relu, ROUGH)] {
             let (found, reports) = equation.integrated(gpu, &tolerance);
             let (expected, known) = equation.integrated(&cpu, &tolerance);
-            for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                let name = ["the end", "the gradient", "gw"][k];
-                let what = || format!("{name} of {operator:?} with {activation}");
-                failures.small(what, relative_error(found, expected), 1e-4);
+            let what = format!("{operator:?} with {}", equation.activation);
+            for (name, (found, expected)) in
+                ["the end", "the gradient", "gw"].into_iter().zip(found.iter().zip(&expected))
+            {
+                failures.small(|| format!("{name} of {what}"), relative_error(found, expected), 1e-4);
             }
             for (a, b) in reports.iter().zip(&known) {
                 let same = (a.accepted, a.rejected, a.outcome, a.time)
                     == (b.accepted, b.rejected, b.outcome, b.time);
-                failures.holds(|| format!("{operator:?} with {activation}: {a:?}, on the CPU {b:?}"), same);
+                failures.holds(|| format!("{what}: {a:?}, on the CPU {b:?}"), same);
             }
         }
     }

@@ -13,7 +13,6 @@
 #include "onchip_tiles.cuh"
 
 #ifdef EMU
-DEV float log2_fast(float x) { return log2f(x); }
 DEV double reciprocal(double x) { return 1.0 / x; }
 #else
 /// From 20 bits by two steps of Newton's: no branches for numbers that do not come here.
@@ -23,7 +22,6 @@ DEV double reciprocal(double x) {
   r = fma(r, fma(-x, r, 1.0), r);
   return fma(r, fma(-x, r, 1.0), r);
 }
-DEV float log2_fast(float x) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
 #endif
 
 /// A batch whose samples end together: how many iterations are made, and whether it is known after how many all end (`judge_together`).

@@ -1,8 +1,8 @@
 // Integrations of dz/dt = s(W z) on [0, 1] by Dormand and Prince's method (ode.cu), everything of a sample on chip (Hopper): all its steps in one
 // launch, back through those that were accepted in another, and what they add to the gradient of the weights in a third.
 //
-// Forward and back a sample has a cluster of blocks as in onchip_tiles.cuh. The first four stages are in shared memory (on the way back gradients of
-// points), the others in registers. A stage needs no meeting of the whole cluster but for two signals: borders come from neighbours, and nobody sends
+// Forward and back a sample has a cluster of blocks as in onchip_tiles.cuh. The stages that others are made of (on the way back gradients of points)
+// are in shared memory, what it has no room for in registers. A stage needs no meeting of the whole cluster but for two signals: borders come from neighbours, and nobody sends
 // the next ones before all have multiplied the last ones. Steps are judged by each block by itself, with the same sums.
 //
 // What is remembered of an accepted step, in a piece: where its stages were taken, as bf16 halves, which the third kernel multiplies, and the stages, by
@@ -52,7 +52,9 @@ template <class Tiles> struct OdeTiles : OnchipTiles<Tiles> {
   using Base::CL, Base::THREADS, Base::NT, Base::PAIRS, Base::COLS;
   using Base::sm, Base::base, Base::rank, Base::sample, Base::warp, Base::lane, Base::row, Base::turns;
   using Base::col, Base::owns, Base::global, Base::word;
-  static constexpr int KEPT = 4, STATE = PAIRS * THREADS * 8, NUMBERS = 2 * PAIRS;
+  // Threads with numbers of their own, bytes of a state, and how many there is room for: the fifth may have to be in registers.
+  static constexpr int KEEPERS = Base::LOOSE ? 32 * Base::ROWS : THREADS, STATE = PAIRS * KEEPERS * 8, NUMBERS = 2 * PAIRS;
+  static constexpr int KEPT = Base::TILES_SHARED + 5 * STATE + 256 <= 232448 ? 5 : 4;
   static constexpr int AT_STATES = Base::TILES_SHARED, AT_DONE = AT_STATES + KEPT * STATE, AT_KNOWN = AT_DONE + 32, SHARED = AT_KNOWN + 128;
   static_assert(SHARED <= 232448, "room");
   static constexpr int TILE_PIXELS = Base::ROWS * COLS;
@@ -62,17 +64,38 @@ template <class Tiles> struct OdeTiles : OnchipTiles<Tiles> {
   uint32_t products;        // so far
   __device__ explicit OdeTiles(const OnchipOde& args) : Base(args.weights), a(args), products(0) {}
 
-  DEV float2& kept(int slot, int p) const { return *reinterpret_cast<float2*>(sm + AT_STATES + slot * STATE + (p * THREADS + thread_index()) * 8); }
+  DEV bool keeps() const { return KEEPERS == THREADS || warp < KEEPERS / 32; }
+  DEV float2& kept(int slot, int p) const { return *reinterpret_cast<float2*>(sm + AT_STATES + slot * STATE + (p * KEEPERS + thread_index()) * 8); }
   DEV void keep(int slot, const float (&x)[NUMBERS]) const {
+    if (!keeps()) return;
 #pragma unroll
     for (int p = 0; p < PAIRS; p++) kept(slot, p) = make_float2(x[2 * p], x[2 * p + 1]);
   }
+  DEV void take(int slot, float (&x)[NUMBERS]) const {
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++) {
+      float2 k = keeps() ? kept(slot, p) : make_float2(0.0f, 0.0f);
+      x[2 * p] = k.x, x[2 * p + 1] = k.y;
+    }
+  }
   DEV void add(float (&x)[NUMBERS], float by, int slot) const {
+    if (!keeps()) return;
 #pragma unroll
     for (int p = 0; p < PAIRS; p++) {
       float2 k = kept(slot, p);
       x[2 * p] = fmaf(by, k.x, x[2 * p]), x[2 * p + 1] = fmaf(by, k.y, x[2 * p + 1]);
     }
+  }
+  /// The fifth: in its slot if it has one, else in registers.
+  DEV void keep_fifth(const float (&x)[NUMBERS], float (&fifth)[NUMBERS]) const {
+    if (KEPT > 4) keep(4, x); else copy(fifth, x);
+  }
+  DEV void add_fifth(float (&x)[NUMBERS], float by, const float (&fifth)[NUMBERS]) const {
+    if (KEPT > 4) add(x, by, 4); else add(x, by, fifth);
+  }
+  static DEV void copy(float (&to)[NUMBERS], const float (&from)[NUMBERS]) {
+#pragma unroll
+    for (int k = 0; k < NUMBERS; k++) to[k] = from[k];
   }
   static DEV void add(float (&x)[NUMBERS], float by, const float (&k)[NUMBERS]) {
 #pragma unroll
@@ -81,9 +104,9 @@ template <class Tiles> struct OdeTiles : OnchipTiles<Tiles> {
 
   // ---- what is remembered ----
   DEV size_t sample_at(uint32_t number) const { return ((size_t)number * (grid_size() / CL) + sample) * LENGTH; }
-  DEV uint32_t* points(uint32_t piece, int stage) const { return a.pieces[piece].points + sample_at(stage); }
+  DEV uint32_t* points(uint32_t piece, int stage) const { return of_device(a.pieces[piece].points) + sample_at(stage); }
   /// The stage after the last is the first of the next piece.
-  DEV float* stage(uint32_t piece, int stage) const { return stage < ODE_STAGES ? a.pieces[piece].stages + sample_at(stage) : a.pieces[piece + 1].stages + sample_at(0); }
+  DEV float* stage(uint32_t piece, int stage) const { return of_device(a.pieces[stage < ODE_STAGES ? piece : piece + 1].stages) + sample_at(stage % ODE_STAGES); }
   DEV double& size(uint32_t step) const { return a.sizes[(size_t)step * (grid_size() / CL) + sample]; }
   DEV void remember_halves(uint32_t* to, const float (&x)[NUMBERS]) const {
     uint32_t* tile = to + rank * TILE + row * COLS * 4 + (lane & 3);
@@ -121,19 +144,19 @@ template <class Tiles> struct OdeTiles : OnchipTiles<Tiles> {
   }
 
   // ---- products ----
-  /// W of an argument, after `meanwhile`, while it is on its way. With all meetings of the cluster that this needs.
+  /// W of an argument, and `meanwhile`, with all meetings of the cluster that this needs. What reads or writes device memory belongs there: a fence
+  /// waits for everything that was begun before it.
   template <class Meanwhile> DEV void product(const float (&x)[NUMBERS], float scale, float (&u)[NUMBERS], const Meanwhile& meanwhile) {
     await_products();
     Base::put_halves(x, scale);
     uint32_t bar = Base::flow();
     if (thread_index() == 0) flow_expect(bar, Base::border_bytes());
-    meanwhile();
     async_fence_own();
     block_barrier();
     flow_wait(bar, (turns >> 1) & 1);
     async_fence_own();
     turns++;
-    Base::convolve(scale, u);
+    Base::convolve(scale, u, meanwhile);
     if constexpr (Base::LOOSE) {
 #pragma unroll
       for (int i = 0; i < NUMBERS; i++) u[i] = owns(i / 2 / NT) ? u[i] : 0.0f;
@@ -167,30 +190,31 @@ template <class Tiles> struct OdeForward : OdeTiles<Tiles> {
   /// step that is rejected as others are whose stages are not finite.
   static DEV float argument_scale(double largest) { return 1024.0f * scale_for((float)largest); }
 
-  /// Where stage i is taken; that of stage 6 is the end of the step.
-  DEV void point(int i, float h, const float (&z)[NUMBERS], const float (&fifth)[NUMBERS], const float (&sixth)[NUMBERS], float (&x)[NUMBERS]) const {
-#pragma unroll
-    for (int k = 0; k < NUMBERS; k++) x[k] = z[k];
-#pragma unroll 1
-    for (int j = 0; j < i && j < Base::KEPT; j++) Base::add(x, h * a.tableau.a[i][j], j);
-    if (i > 4) Base::add(x, h * a.tableau.a[i][4], fifth);
-    if (i > 5) Base::add(x, h * a.tableau.a[i][5], sixth);
-  }
   DEV void activate(float (&x)[NUMBERS]) const {
+    // Both map 0, which pixels that are nobody's have, to itself.
+    if (a.relu) {
 #pragma unroll
-    for (int i = 0; i < NUMBERS; i++) {
-      // NaN stays what it is. Both map 0, which pixels that are nobody's have, to itself.
-      x[i] = a.relu ? (x[i] < 0.0f ? 0.0f : x[i]) : tanh_exact(x[i]);
+      // NaN stays what it is.
+      for (int i = 0; i < NUMBERS; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
+    } else {
+#pragma unroll
+      for (int i = 0; i < NUMBERS; i++) x[i] = tanh_exact(x[i]);
     }
+  }
+  /// x plus `by` times row[j] of the first stages, as many as `count` of those that are kept.
+  DEV void add_stages(float (&x)[NUMBERS], const float* row, float by, int count, const float (&fifth)[NUMBERS]) const {
+#pragma unroll 1
+    for (int j = 0; j < count && j < 4; j++) Base::add(x, by * row[j], j);
+    if (count > 4) Base::add_fifth(x, by * row[4], fifth);
   }
   /// Accepts or rejects the step and chooses the next one, as `ode_judge`. By one thread of each block, the same in all.
   DEV void judge() const {
     Known& k = known();
     const double* sums = Base::sums(0);
-    double error = sqrt(sums[0] / Base::LEN), before = sums[1], after = sums[2];
-    bool finite = error - error == 0.0;
+    double squared = sums[0] * (1.0 / Base::LEN), before = sums[1], after = sums[2];
+    bool finite = squared - squared == 0.0;
     k.left--;
-    k.took = error <= 1.0;
+    k.took = squared <= 1.0;
     if (k.took) {
       if (rank == 0) Base::size(k.accepted) = k.step;
       k.accepted++;
@@ -204,30 +228,30 @@ template <class Tiles> struct OdeForward : OdeTiles<Tiles> {
       k.outcome = ODE_FINISHED;
       return;
     }
-    double factor = finite ? 0.9 * pow(error > 1e-10 ? error : 1e-10, -0.2) : 0.0, rest = 1.0 - k.time;
-    k.step *= factor < 0.2 ? 0.2 : factor > 5.0 ? 5.0 : factor;
+    // The fifth root of the error. No number of use is below this one.
+    float factor = finite ? 0.9f * exp2_fast(-0.1f * log2_fast((float)(squared > 1e-20 ? squared : 1e-20))) : 0.0f;
+    double rest = 1.0 - k.time;
+    k.step *= factor < 0.2f ? 0.2f : factor > 5.0f ? 5.0f : factor;
     // A last step that would leave a crumb takes it along.
     if (k.step > rest * (1.0 - 1e-9)) k.step = rest;
     bool lost = (!finite && k.step < 1e-9) || (k.took ? after : before) != 0.0 || *a.bad;
     k.outcome = lost ? ODE_NOT_FINITE : k.left == 0 ? ODE_STEP_LIMIT : k.accepted >= a.room ? ODE_NO_ROOM : ODE_RUNNING;
   }
-  /// What a thread knows of the error of a step, squared, in units of what is allowed, and how many of its numbers are not finite, before and after.
-  DEV uint32_t errors(float h, const float (&z)[NUMBERS], const float (&fifth)[NUMBERS], const float (&sixth)[NUMBERS], const float (&last)[NUMBERS], float (&parts)[3]) const {
-    const float* e = a.tableau.e;
-    float absolute = (float)a.absolute, relative = (float)a.relative;
+  /// What a thread knows of the error of a step, squared, in units of what is allowed, and how many of its numbers are not finite, before and after. `error`
+  /// has all stages but the last.
+  DEV uint32_t errors(float h, const float (&z)[NUMBERS], const float (&error)[NUMBERS], const float (&last)[NUMBERS], float (&parts)[3]) const {
+    float by = h * a.tableau.e[ODE_STAGES], absolute = (float)a.absolute, relative = (float)a.relative;
     uint32_t size = 0;
     parts[0] = parts[1] = parts[2] = 0.0f;
 #pragma unroll
     for (int p = 0; p < PAIRS; p++) {
-      if (!owns(p / NT)) continue;
-      float2 first = Base::kept(0, p), next = Base::kept(1, p), third = Base::kept(2, p), fourth = Base::kept(3, p);
+      float2 next = Base::keeps() ? Base::kept(1, p) : make_float2(0.0f, 0.0f);
 #pragma unroll
       for (int k = 0; k < 2; k++) {
         int i = 2 * p + k;
         float to = k ? next.y : next.x;
-        float error = e[0] * (k ? first.y : first.x) + e[2] * (k ? third.y : third.x) + e[3] * (k ? fourth.y : fourth.x) + e[4] * fifth[i] + e[5] * sixth[i] + e[6] * last[i];
-        float scaled = h * error * rcp_fast(absolute + relative * fmaxf(fabsf(z[i]), fabsf(to)));
-        parts[0] = fmaf(scaled, scaled, parts[0]);
+        float scaled = fmaf(by, last[i], error[i]) * rcp_fast(absolute + relative * fmaxf(fabsf(z[i]), fabsf(to)));
+        parts[0] = owns(p / NT) ? fmaf(scaled, scaled, parts[0]) : parts[0];
         parts[1] += fabsf(z[i]) <= FLT_MAX ? 0.0f : 1.0f;
         parts[2] += fabsf(to) <= FLT_MAX ? 0.0f : 1.0f;
         uint32_t bits = bits_of(to) & 0x7fffffffu;
@@ -236,7 +260,6 @@ template <class Tiles> struct OdeForward : OdeTiles<Tiles> {
     }
     return size;
   }
-
   /// Where stage i of a step is taken, and then what it is.
   DEV void remember_point(uint32_t step, int i, const float (&x)[NUMBERS]) const {
     if (again() || step < a.kept) Base::remember_halves(Base::points(again() ? a.span.place : step, i), x);
@@ -252,55 +275,69 @@ template <class Tiles> struct OdeForward : OdeTiles<Tiles> {
     // For all blocks alike.
     if (again() && a.reports[block_index() / CL].accepted <= a.span.low) return;
     Base::begin(Base::AT_STATES, 0);
-    float z[NUMBERS], f[NUMBERS], fifth[NUMBERS], sixth[NUMBERS];
+    // The state before the step, where the next stage is taken, the last stage, the fifth.
+    float z[NUMBERS], x[NUMBERS], f[NUMBERS], fifth[NUMBERS];
     Base::read(again() ? a.later + Base::sample_at(a.span.low - a.kept) : a.from + Base::sample_at(0), z);
     float none[1] = {0.0f};
     Base::template sum_up<true>(none, Base::size_of(z));
     if (thread_index() == 0) known() = Known{again() ? Base::size(a.span.low) : a.first, 0.0, a.tries, again() ? a.span.low : 0, 0, ODE_RUNNING, 0, argument_scale(Base::sums(0)[1])};
     block_barrier();
+    Base::copy(x, z);
     int i = 0;
 #pragma unroll 1
     for (;;) {
       uint32_t step = known().accepted;
       float h = (float)known().step, scale = known().scale;
-#pragma unroll 1
-      for (; i <= ODE_STAGES; i++) {
-        float x[NUMBERS];
-        point(i, h, z, fifth, sixth, x);
-        if (i == ODE_STAGES) {
-          if (again()) break;
-          // The second stage is of no more use.
-          Base::keep(1, x);
-        }
-        Base::product(x, scale, f, [&] {
-          if (i < ODE_STAGES) remember_point(step, i, x);
-        });
-        activate(f);
-        if (i < Base::KEPT) Base::keep(i, f);
-#pragma unroll
-        for (int k = 0; k < NUMBERS; k++) {
-          if (i == 4) fifth[k] = f[k];
-          if (i == 5) sixth[k] = f[k];
-        }
-        if (i < ODE_STAGES) remember_stage(step, i, f);
+      if (i > 0) {
+        // The first stage is known: the last of the step before, or still the first if that was rejected.
+        Base::take(0, f);
+        Base::copy(x, z);
+        Base::add(x, h * a.tableau.a[1][0], f);
       }
-      if (again()) break;
+#pragma unroll 1
+      for (; i < ODE_STAGES + !again(); i++) {
+        // The second stage is of no more use.
+        if (i == ODE_STAGES) Base::keep(1, x);
+        float u[NUMBERS];
+        Base::product(x, scale, u, [&] {
+          if (i == 1) remember_point(step, 0, z);
+          if (i > 0 && i < ODE_STAGES) remember_point(step, i, x);
+          if (i > 0) remember_stage(step, i - 1, f);
+          // What is known of where the next stage is taken, or of the error.
+          if (i < ODE_STAGES) {
+            Base::copy(x, z);
+            add_stages(x, a.tableau.a[i + 1], h, i, fifth);
+          } else {
+#pragma unroll
+            for (int k = 0; k < NUMBERS; k++) x[k] = h * a.tableau.e[ODE_STAGES - 1] * f[k];
+            // In the place of the second is the end of the step.
+            Base::add(x, h * a.tableau.e[0], 0);
+            Base::add(x, h * a.tableau.e[2], 2);
+            Base::add(x, h * a.tableau.e[3], 3);
+            Base::add_fifth(x, h * a.tableau.e[4], fifth);
+          }
+        });
+        activate(u);
+        Base::copy(f, u);
+        if (i < 4) Base::keep(i, f);
+        if (i == 4) Base::keep_fifth(f, fifth);
+        if (i < ODE_STAGES) Base::add(x, h * a.tableau.a[i + 1][i], f);
+      }
+      if (again()) {
+        remember_stage(step, ODE_STAGES - 1, f);
+        break;
+      }
       float parts[3];
-      uint32_t size = errors(h, z, fifth, sixth, f, parts);
+      uint32_t size = errors(h, z, x, f, parts);
       Base::template sum_up<true>(parts, size);
       if (thread_index() == 0) judge();
       block_barrier();
       const Known& k = known();
       if (k.took) {
-#pragma unroll
-        for (int p = 0; p < PAIRS; p++) z[2 * p] = Base::kept(1, p).x, z[2 * p + 1] = Base::kept(1, p).y;
+        Base::take(1, z);
         Base::keep(0, f);
       }
       if (k.outcome != ODE_RUNNING) break;
-      if (k.took) {
-        remember_point(k.accepted, 0, z);
-        remember_stage(k.accepted, 0, f);
-      }
       i = 1;
     }
     if (!again()) {
@@ -328,6 +365,10 @@ template <class Tiles> struct OdeBack : OdeTiles<Tiles> {
     block_barrier();
     return scale;
   }
+  static DEV void weigh(float (&q)[NUMBERS], float by, const float (&gradient)[NUMBERS]) {
+#pragma unroll
+    for (int k = 0; k < NUMBERS; k++) q[k] = by * gradient[k];
+  }
   /// Times the slopes, which the stages tell.
   DEV void slope(float2 (&stages)[PAIRS], float h, float (&q)[NUMBERS]) const {
 #pragma unroll
@@ -344,7 +385,7 @@ template <class Tiles> struct OdeBack : OdeTiles<Tiles> {
 
   DEV void run() {
     Base::begin(Base::AT_STATES, 0);
-    // The gradient for the state after a step, then before it; gradients of points: of the last here, of the four before it in shared memory.
+    // The gradient for the state after a step, then before it; of the last point; of one.
     float gradient[NUMBERS], last[NUMBERS], g[NUMBERS];
     Base::read(a.from + Base::sample_at(0), gradient);
     uint32_t accepted = a.reports[sample].accepted;
@@ -354,31 +395,27 @@ template <class Tiles> struct OdeBack : OdeTiles<Tiles> {
       float scale = argument_scale(gradient), h = (float)Base::size(step - 1);
       float2 stages[PAIRS];
       bring(Base::stage(piece, ODE_STAGES - 1), stages);
+      // The gradient for a stage, before its slope.
+      float q[NUMBERS];
+      weigh(q, a.tableau.a[ODE_STAGES][ODE_STAGES - 1], gradient);
 #pragma unroll 1
       for (int i = ODE_STAGES - 1; i >= 0; i--) {
-        float q[NUMBERS];
-#pragma unroll
-        for (int k = 0; k < NUMBERS; k++) q[k] = a.tableau.a[ODE_STAGES][i] * gradient[k];
-        if (i < 5) Base::add(q, a.tableau.a[5][i], last);
-#pragma unroll 1
-        for (int j = i + 1; j < 5; j++) Base::add(q, a.tableau.a[j][i], j - 1);
         slope(stages, h, q);
         Base::product(q, scale, g, [&] {
-          // The next one's, while this one is multiplied. What is overwritten here all blocks have read.
-          if (i > 0) bring(Base::stage(piece, i - 1), stages);
+          // What is overwritten here all blocks have read.
           Base::remember_halves(reinterpret_cast<uint32_t*>(Base::stage(piece, i + 1)), q);
-        });
-        if (i == 5) {
-#pragma unroll
-          for (int k = 0; k < NUMBERS; k++) last[k] = g[k];
-        } else if (i > 0) {
-          Base::keep(i - 1, g);
-        }
-      }
-      Base::add(gradient, 1.0f, last);
-      Base::add(gradient, 1.0f, g);
+          if (i > 0) bring(Base::stage(piece, i - 1), stages);
+          // What is known of the next one, or of the gradient before the step.
+          weigh(q, i > 0 ? a.tableau.a[ODE_STAGES][i - 1] : 1.0f, gradient);
+          if (i < 5) Base::add_fifth(q, i > 0 ? a.tableau.a[5][i - 1] : 1.0f, last);
 #pragma unroll 1
-      for (int slot = 0; slot < Base::KEPT; slot++) Base::add(gradient, 1.0f, slot);
+          for (int j = i + 1; j < 5; j++) Base::add(q, i > 0 ? a.tableau.a[j][i - 1] : 1.0f, j - 1);
+        });
+        Base::add(q, i > 0 ? a.tableau.a[i][i - 1] : 1.0f, g);
+        if (i == 5) Base::keep_fifth(g, last);
+        else if (i > 0) Base::keep(i - 1, g);
+      }
+      weigh(gradient, 1.0f, q);
     }
     Base::write(a.to + Base::sample_at(0), gradient);
     Base::await_products();

@@ -21,6 +21,8 @@ DEV uint32_t warp_largest(uint32_t x) {
   return x;
 }
 DEV float2 read_now(const float2* p) { return *p; }
+template <class T> DEV T* of_device(T* p) { return p; }
+DEV float log2_fast(float x) { return log2f(x); }
 DEV uint32_t warp_or(uint32_t x) {
   for (int bit = 0; bit < 3; bit++) x |= warp_any(x >> bit & 1) ? 1u << bit : 0u;
   return x;
@@ -37,6 +39,12 @@ DEV void flow_store(Remote to, int off, Remote bar, uint32_t value) {
 }
 /// A barrier of two warps, the ones of this number.
 DEV void pair_barrier(int pair) { asm volatile("bar.sync %0, 64;" ::"r"(1 + pair) : "memory"); }
+DEV float log2_fast(float x) { float r; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+/// An address that was read from device memory and is one of it: the compiler does not know.
+template <class T> DEV T* of_device(T* p) {
+  __builtin_assume(__isGlobal(p));
+  return p;
+}
 /// A load that stays where it is written.
 DEV float2 read_now(const float2* p) {
   float2 x;
@@ -73,7 +81,7 @@ template <class Tiles> struct OnchipTiles {
   // Bytes of the high or low halves of the weights, and of two f16 for each pair of numbers that the threads have of a state.
   static constexpr int WEIGHTS = 9 * C * C * 2, ARRAY = PAIRS * THREADS * 4;
   static constexpr int AT_WEIGHTS = HALVES, AT_GIVEN = AT_WEIGHTS + 2 * WEIGHTS, AT_SLOTS = AT_GIVEN + 4 * THREADS * 4, SLOTS = CL * WARPS * 4;
-  static constexpr int AT_OWN = AT_SLOTS + 2 * SLOTS, AT_SUMS = AT_OWN + 8 * WARPS * 4, AT_FLOWS = AT_SUMS + 2 * 8 * 8, TILES_SHARED = AT_FLOWS + 32;
+  static constexpr int AT_OWN = AT_SLOTS + 2 * SLOTS, AT_SUMS = AT_OWN + 8 * WARPS * 4, AT_FLOWS = AT_SUMS + 2 * 8 * 8, AT_SCALES = AT_FLOWS + 32, TILES_SHARED = AT_SCALES + C * 4;
   static constexpr double LEN = (double)SIDE * SIDE * C;
   static_assert(SIDE == 2 * ROWS && (ROWS + 2) * PITCH <= Tiles::PIXELS && CL * 8 * 8 <= SLOTS, "room");
 
@@ -114,6 +122,8 @@ template <class Tiles> struct OnchipTiles {
     // Of each eight channels the high halves, then the low ones: a product takes both.
     for (int i = thread_index(); i < WEIGHTS / 16; i += THREADS)
       for (int half = 0; half < 2; half++) copy_async(base + AT_WEIGHTS + 16 * ((i / C * 2 + half) * C + i % C), packed + half * (WEIGHTS / 16) + i);
+    // Here and not where they are used: who waits for what another block sends forgets what was read of device memory.
+    if (thread_index() < C) word(AT_SCALES + 4 * thread_index()) = bits_of(reinterpret_cast<const float*>(packed + 2 * WEIGHTS / 16)[thread_index()]);
     clear(0, HALVES);
     clear(at, bytes);
     copies_arrived();
@@ -244,9 +254,9 @@ template <class Tiles> struct OnchipTiles {
   /// The sums of both halves of the weights.
   static DEV float both(const float (&sums)[2 * NT][4], int n, int k) { return sums[n][k] + sums[NT + n][k]; }
   /// What a sum of the products is multiplied by: of the channels of an n-tile.
-  DEV float2 sum_scale(int n) const { return read_only(reinterpret_cast<const float2*>(reinterpret_cast<const float*>(packed + 2 * WEIGHTS / 16) + n * 8 + (lane & 3) * 2)); }
-  /// W of the argument, for this thread's numbers.
-  DEV void convolve(float scale, float (&u)[2 * PAIRS]) {
+  DEV float2 sum_scale(int n) const { return *reinterpret_cast<const float2*>(sm + AT_SCALES + (n * 8 + (lane & 3) * 2) * 4); }
+  /// W of the argument, for this thread's numbers. `meanwhile` is done while the tensor cores multiply.
+  template <class Meanwhile> DEV void convolve(float scale, float (&u)[2 * PAIRS], const Meanwhile& meanwhile) {
     // Opaque: else all addresses are made before the first iteration, and spilled.
     uint32_t from = opaque(base);
     uint64_t weights = wgmma_factor(from + AT_WEIGHTS, 2 * C * 16, 128);
@@ -255,6 +265,7 @@ template <class Tiles> struct OnchipTiles {
     if constexpr (Tiles::SHARED_PRODUCTS) {
       if (role == 0) {
         multiply(high, pixels, weights);
+        meanwhile();
         wgmma_wait<0>();
         wgmma_ready(high);
 #pragma unroll
@@ -263,6 +274,7 @@ template <class Tiles> struct OnchipTiles {
           for (int k = 0; k < 4; k++) total[n][k] = both(high, n, k);
       } else {
         multiply(total, low, weights);
+        meanwhile();
         wgmma_wait<0>();
         wgmma_ready(total);
       }
@@ -270,6 +282,7 @@ template <class Tiles> struct OnchipTiles {
     } else {
       multiply(high, pixels, weights);
       multiply(total, low, weights);
+      meanwhile();
       wgmma_wait<0>();
       wgmma_ready(high);
       wgmma_ready(total);
@@ -282,6 +295,7 @@ template <class Tiles> struct OnchipTiles {
       }
     }
   }
+  DEV void convolve(float scale, float (&u)[2 * PAIRS]) { convolve(scale, u, [] {}); }
   /// A pixel's sums are in two threads: the first has the upper pixel's in the end, the second the lower one's.
   DEV void share_sums(const float (&total)[NT][4], float back, float (&u)[2 * PAIRS]) {
     float* given = reinterpret_cast<float*>(sm + AT_GIVEN) + (warp & 7) * 2 * 2 * 64;
