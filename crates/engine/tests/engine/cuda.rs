@@ -1873,15 +1873,22 @@ fn every_way_an_integration_ends() {
     let cpu = Cpu::<f32>::new(1).unwrap();
     let equation = Equation::new(CIRCULAR, Activation::Tanh, 5);
     // The step limit, within the first look and after it: where it stopped is the answer, and what was done is pulled back.
+    // (After two steps of the tables' shape it is another time: the first step's error is a hundredth of what is allowed, so that rounding chooses
+    // the second.)
     let of_a_table = Equation::new(TABLES[0], Activation::Tanh, 2);
-    for (equation, max_steps) in
-        [(&equation, 1), (&equation, 3), (&equation, 6), (&of_a_table, 2), (&of_a_table, 5)]
-    {
+    for (equation, max_steps, allowed) in [
+        (&equation, 1, 1e-3),
+        (&equation, 3, 1e-3),
+        (&equation, 6, 1e-3),
+        (&of_a_table, 1, 1e-3),
+        (&of_a_table, 2, 1e-2),
+        (&of_a_table, 5, 1e-3),
+    ] {
         let tight = OdeTolerance { relative: 1e-5, absolute: 1e-5, max_steps };
         let (found, reports) = equation.integrated(gpu, &tight);
         let (expected, known) = equation.integrated(&cpu, &tight);
         for (found, expected) in found.iter().zip(&expected) {
-            failures.small(|| format!("{max_steps} steps"), relative_error(found, expected), 1e-3);
+            failures.small(|| format!("{max_steps} steps"), relative_error(found, expected), allowed);
         }
         for (a, b) in reports.iter().zip(&known) {
             let same = (a.accepted, a.rejected, a.outcome) == (b.accepted, b.rejected, b.outcome);
