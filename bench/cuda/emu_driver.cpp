@@ -340,6 +340,7 @@ CUresult cuMemFreeAsync(CUdeviceptr p, Handle) {
         }
     free((char*)p - GUARD);
     bytes_now -= it->second;
+    trace("free", it->second);
     allocations.erase(it);
     return 0;
 }

@@ -1,8 +1,9 @@
 //! Convolutions of images with few channels: the launches of `kernels/few_channels.cu`.
 
+use std::sync::Arc;
+
 use super::gpu::{Gpu, Grid, Memory};
 use super::kernel::{Passed, launch};
-use super::scratch::Scratch;
 use crate::network::ConvShape;
 use crate::{Padding, Result};
 
@@ -71,8 +72,7 @@ impl FewChannels {
     #[allow(clippy::too_many_arguments)] // an input, an output, one gradient in, two out
     pub fn gradient(
         &self,
-        gpu: &Gpu,
-        scratch: &mut Scratch,
+        gpu: &Arc<Gpu>,
         x: &Memory<f32>,
         rectified: Option<&Memory<f32>>,
         gy: &Memory<f32>,
@@ -81,13 +81,14 @@ impl FewChannels {
     ) -> Result<()> {
         let (parts, taps) = (PARTS.min(self.tiles as usize), 9 * self.inputs);
         let sums = (taps + 1) as usize * self.outputs as usize;
-        let partial = scratch.parts(parts * sums)?;
+        // Not kept: solves need the room.
+        let mut partial = Memory::<f32>::room(gpu, parts * sums)?;
         let grid = Grid::blocks(parts);
         match self.inputs {
-            1 => launch!(gpu, "few_gradient_1", grid, self, x, rectified, gy, &mut *partial)?,
-            _ => launch!(gpu, "few_gradient_3", grid, self, x, rectified, gy, &mut *partial)?,
+            1 => launch!(gpu, "few_gradient_1", grid, self, x, rectified, gy, &mut partial)?,
+            _ => launch!(gpu, "few_gradient_3", grid, self, x, rectified, gy, &mut partial)?,
         }
         let grid = Grid::blocks(sums.div_ceil(COLUMNS));
-        launch!(gpu, "few_gradient_total", grid, &*partial, parts as u32, taps, self.outputs, gw, gb)
+        launch!(gpu, "few_gradient_total", grid, &partial, parts as u32, taps, self.outputs, gw, gb)
     }
 }

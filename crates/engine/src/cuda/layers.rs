@@ -264,7 +264,7 @@ impl Layers for Cuda {
         check_len("the weight gradient", gw.len(), shape.outputs * shape.inputs * 9)?;
         check_len("the bias gradient", gb.len(), shape.outputs)?;
         if let (Some(few), None) = (FewChannels::of(shape), &gx) {
-            return few.gradient(&self.gpu, &mut self.scratch(), x, rectified, gy, gw, gb);
+            return few.gradient(&self.gpu, x, rectified, gy, gw, gb);
         }
         if let Some(y) = rectified {
             self.relu_backward(pixels * shape.outputs, y, gy)?;

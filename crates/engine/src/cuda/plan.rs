@@ -50,7 +50,7 @@ pub(super) struct Operators {
 /// Weights as a convolution reads them.
 #[derive(Debug)]
 struct Packed {
-    room: Memory<f32>,
+    room: OnceLock<Memory<f32>>,
     /// Whether other weights have come since they were packed.
     stale: AtomicBool,
 }
@@ -211,7 +211,7 @@ impl CudaPlan {
             constants: MapConstants::of(map),
             weights: Memory::zeros(gpu, planes(map) * map.operator.weight_len())?,
             gains: empty(),
-            packed: [(); 2].map(|()| Packed { room: empty(), stale: AtomicBool::new(true) }),
+            packed: [(); 2].map(|()| Packed { room: OnceLock::new(), stale: AtomicBool::new(true) }),
             bad: Memory::zeros(gpu, 3)?,
             resolvent: None,
             onchip: Onchip::of(gpu, map)?,
@@ -283,13 +283,8 @@ impl Operators {
             table.len[index] = self.map.weight_len(index) as u64;
         }
         launch!(self.gpu, "load_weights", Grid::entries(len), &table, &mut self.bad)?;
-        for transposed in [false, true] {
-            let (from, to) = if transposed { (self.planes(), 1) } else { (1, self.planes()) };
-            if let Some(convolution) = self.convolution(1, from, to) {
-                let packed = &mut self.packed[usize::from(transposed)];
-                packed.room.reserve(convolution.packed_len())?;
-                packed.stale = AtomicBool::new(true);
-            }
+        for packed in &mut self.packed {
+            packed.stale = AtomicBool::new(true);
         }
         match &mut self.onchip {
             Some(onchip) => onchip.load(&self.gpu, &self.weights),
@@ -301,6 +296,13 @@ impl Operators {
     /// frequency domain never do.
     fn packed(&self, convolution: &Convolution, transposed: bool) -> Result<&Memory<f32>> {
         let Packed { room, stale } = &self.packed[usize::from(transposed)];
+        let room = match room.get() {
+            Some(room) => room,
+            None => {
+                let made = Memory::room(&self.gpu, convolution.packed_len())?;
+                room.get_or_init(|| made)
+            }
+        };
         if stale.load(Ordering::Relaxed) {
             let len = self.map.operator.weight_len();
             let weights: Vec<_> = (0..self.planes()).map(|k| self.weights.at(k * len)).collect();
