@@ -237,14 +237,14 @@ int main() {
     Plane plane = {TUNED_BATCH, TUNED_SIDE, TUNED_SIDE, TUNED_SIDE / 2 + 1, TUNED_CHANNELS, TUNED_CHANNELS};
     float *matrices = noise((size_t)frequencies * TUNED_CHANNELS * TUNED_CHANNELS * 2, 0.1f / 1024), *whole = noise(2 * waves, 30.0f, 2), *to = room<float>(2 * waves);
     float *other = room<float>(2 * waves), *g = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 3), *slopes = noise(TUNED_BATCH * TUNED_LEN, 1.0f, 4);
-    // Pairs of f16: changes of some 2^-7, tiles of some 2^-6.
+    // Pairs of f16: changes of some 2^-7.
     auto pairs = [](size_t count, u32 exponents) {
         std::vector<u32> values(count);
         u32 state = 7;
         for (u32& x : values) x = exponents | ((state = state * 1664525u + 1013904223u) >> 3 & 0x83ff83ffu);
         return of(values);
     };
-    u32 *changes = pairs(waves, 0x20002000u), *tiles = pairs((size_t)frequencies * TUNED_CHANNELS * TUNED_CHANNELS * 2, 0x24002400u), *active = of(std::vector<u32>(TUNED_BATCH, 1)), *arrived = room<u32>(TUNED_BATCH);
+    u32 *changes = pairs(waves, 0x20002000u), *active = of(std::vector<u32>(TUNED_BATCH, 1)), *arrived = room<u32>(TUNED_BATCH);
     Flow all = {1, 1, 1.0f, 1.0f, 0.0}, some = {0, 0, 1.0f, 1.0f, 0.0};
     Flow *flows = of(std::vector<Flow>(TUNED_BATCH, some));
     std::vector<Flow> few(TUNED_BATCH, some);
@@ -266,7 +266,7 @@ int main() {
     double difference = 0.0, size = 0.0;
     for (size_t i = 0; i < 2 * waves; i++) difference += (a[i] - b[i]) * (double)(a[i] - b[i]), size += a[i] * (double)a[i];
     printf("they differ by %.3g\n", sqrt(difference / size));
-    measure("product of changes", [&] { fourier_changes_48<<<grid, CHANGES_THREADS(2)>>>(plane, (uint4*)tiles, from, from, flows, active); });
+    measure("product of changes", [&] { fourier_changes_48<<<grid, CHANGES_THREADS(2)>>>(plane, (Wave*)matrices, from, from, flows, active); });
     Progress start = {INFINITY, 0, 0};
     Samples samples = {of(std::vector<Progress>(TUNED_BATCH, start)), room<Report>(TUNED_BATCH), active, of(std::vector<u32>(1, TUNED_BATCH)), room<Distance>(TUNED_BATCH)};
     Course course = {{-1.0, RELATIVE, 100000, 0, 0}, samples, room<Distance>(TUNED_BATCH * 6), arrived, flows};
@@ -276,7 +276,7 @@ int main() {
     allow(fourier_forth_32, planes), allow(fourier_back_32, planes);
     dim3 blocks(TUNED_BATCH * 6), ripple_blocks(TUNED_BATCH * TUNED_CHANNELS / Ripples<32, KINKED>::CHANNELS);
     // Iteration 1 of many: all samples go on sending changes.
-    auto products = [&] { fourier_changes_48<<<grid, CHANGES_THREADS(2)>>>(plane, (uint4*)tiles, from, from, flows, active); };
+    auto products = [&] { fourier_changes_48<<<grid, CHANGES_THREADS(2)>>>(plane, (Wave*)matrices, from, from, flows, active); };
     auto kinked = [&] { fourier_ripple_kinked_32<<<ripple_blocks, RIPPLE_THREADS, ripple>>>(plane, course, 1, by, changes, slopes, g); };
     auto sloping = [&] { fourier_ripple_slopes_32<<<ripple_blocks, RIPPLE_THREADS, sloping_ripple>>>(plane, course, 1, by, changes, slopes, g); };
     u32 *ones = of(std::vector<u32>(TUNED_BATCH, 1)), *changes_before = pairs(waves, 0x20002000u);
@@ -300,6 +300,6 @@ int main() {
     cudaMemcpy(still.data(), active, 4 * TUNED_BATCH, cudaMemcpyDeviceToHost);
     printf("%d samples are active\n", (int)std::count(still.begin(), still.end(), 1u));
     measure("there", [&] { fourier_forth_32<<<blocks, PLANE_THREADS, planes>>>(plane, 1.0f, slopes, 0.0f, (Wave*)to); });
-    measure("back", [&] { fourier_back_32<<<blocks, PLANE_THREADS, planes>>>(plane, (Wave*)to, 1.0f, slopes, 0.0f, other, nullptr); });
+    measure("back", [&] { fourier_back_32<<<blocks, PLANE_THREADS, planes>>>(plane, (Wave*)to, 1.0f, slopes, 0.0f, other); });
 }
 #endif

@@ -43,7 +43,7 @@ pub use cuda::Cuda;
 pub use device::{
     Backend, CustomMap, CustomMaps, DataSets, Device, EncoderShape, Equilibria, GraphDropout, GraphSpec,
     Graphs, Images, Integrate, LabelledNodes, Layers, MIRRORED, NodeArray, OdeOutcome, OdeReport,
-    OdeTolerance, Opinion, Order, Parametrise, Pass, Picks, Propagate, Spectra, Summary, View,
+    OdeTolerance, Opinion, Order, Parametrise, Pass, Picks, Propagate, Room, Spectra, Summary, View,
     free_parameters,
 };
 pub use dropout::Dropout;

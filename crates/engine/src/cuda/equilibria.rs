@@ -1,5 +1,6 @@
 //! Equilibria on a GPU.
 
+use super::fourier::Answer;
 use super::gpu::{Grid, Memory};
 use super::kernel::launch;
 use super::memory::CudaTally;
@@ -13,8 +14,8 @@ use crate::cpu::packed::check_len;
 use crate::cpu::{check_solver, check_splitting};
 use crate::map::Formula;
 use crate::{
-    EngineError, Equilibria, Injection, Measure, Operator, Outcome, Padding, Pass, Result, SampleReport,
-    ShapedMap, Solver, Start, Stopping,
+    EngineError, Equilibria, Injection, Measure, Operator, Outcome, Padding, Pass, Result, Room,
+    SampleReport, ShapedMap, Solver, Start, Stopping,
 };
 
 /// How the solves of a batch ended, in a GPU's memory.
@@ -166,7 +167,7 @@ impl Equilibria for Cuda {
         if let Some((onchip, problem)) = plan.operators.onchip(batch, solver, stopping) {
             return onchip.solve(&problem, y, start, z, &mut reports.0);
         }
-        let scheme = prepare(&mut plan.operators, solver)?;
+        let scheme = prepare(&mut plan.operators, solver, Pass::Forward)?;
         let CudaPlan { operators, work, .. } = plan;
         let reports = &mut reports.0;
         match scheme {
@@ -261,6 +262,9 @@ impl Equilibria for Cuda {
     ) -> Result<()> {
         let (map, how) = (plan.operators.map, (solver, stopping));
         check_len("gy", gy.len(), check_call(plan, batch)?.injections)?;
+        if self.gradient_at_kink(plan, batch, z, v, how, reports, gy, gw)? {
+            return Ok(());
+        }
         if takes_q(map) {
             // The injection's gradient is `q`, which comes where the slopes were: these have the gradient's memory meanwhile.
             std::mem::swap(gy, &mut plan.work.linearisation.slopes);
@@ -278,6 +282,29 @@ impl Equilibria for Cuda {
             return Ok(());
         }
         self.pull(plan, batch, (z, y), known, g, None, Some(gy), gw)
+    }
+
+    fn implicit_gradient_over(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        z: &Memory<f32>,
+        y: &mut Memory<f32>,
+        v: &Memory<f32>,
+        solver: &Solver,
+        stopping: &Stopping,
+        [g, gy]: [&mut Room<Memory<f32>>; 2],
+        reports: &mut CudaReports,
+        gw: &mut [Memory<f32>],
+    ) -> Result<()> {
+        check_len("y", y.len(), check_call(plan, batch)?.injections)?;
+        if self.gradient_at_kink(plan, batch, z, v, (solver, stopping), reports, y, gw)? {
+            return Ok(());
+        }
+        let (g, gy) = (g.made(self)?, gy.made(self)?);
+        self.implicit_gradient(plan, batch, z, y, v, solver, stopping, g, reports, gy, gw)?;
+        std::mem::swap(y, gy);
+        Ok(())
     }
 }
 
@@ -324,9 +351,14 @@ impl Cuda {
             onchip.adjoint(&problem, (z, y), slopes, multiply, v, g, &mut reports.0)?;
             return Ok(known);
         }
-        let scheme = prepare(&mut plan.operators, solver)?;
+        let scheme = prepare(&mut plan.operators, solver, Pass::Backward)?;
         let CudaPlan { operators, work, .. } = plan;
-        match (&scheme, operators.kink()) {
+        match (scheme, operators.kink()) {
+            (Scheme::Fourier { step }, _) if operators.is_kinked_on_planes()? => {
+                let at = Some((z, Answer::G));
+                self.fourier_adjoint(operators, work, batch, at, v, step, stopping, g, &mut reports.0)?;
+                return Ok(Derivative::Unknown);
+            }
             (Scheme::Fourier { .. }, Some(below)) => {
                 operators.linearise_at_solution(batch, below, z, work)?
             }
@@ -386,7 +418,7 @@ impl Cuda {
                 self.split_adjoint(operators, work, batch, v, (step, true), stopping, reports)?;
             }
             Scheme::Fourier { step } => {
-                self.fourier_adjoint(operators, work, batch, v, step, stopping, g, reports)?;
+                self.fourier_adjoint(operators, work, batch, None, v, step, stopping, g, reports)?;
                 return Ok(known);
             }
             Scheme::ForwardBackward { step } => {
@@ -424,16 +456,7 @@ impl Cuda {
         }
         let CudaPlan { operators, work, .. } = plan;
         let map = operators.map;
-        if gw.len() != map.weight_count() {
-            let (needed, given) = (map.weight_count(), gw.len());
-            return Err(EngineError::Invalid(format!(
-                "{:?} has {needed} weight arrays, {given} gradients were given",
-                map.formula
-            )));
-        }
-        for (index, array) in gw.iter().enumerate() {
-            check_len("a weight gradient", array.len(), map.weight_len(index))?;
-        }
+        check_gradients(&map, gw)?;
         if known == Derivative::Unknown {
             operators.linearise(batch, z, y, work)?;
         }
@@ -463,23 +486,90 @@ impl Cuda {
             let sizes = [units, units, batch * (len / units)];
             add_outer_products(&self.gpu, left, right, sizes, sign, &mut [gain])?;
         }
-        let mut operator_gradients: Vec<&mut Memory<f32>> = operator_gradients.iter_mut().collect();
-        if let Some(convolution) = operators.convolution(batch, 1, planes) {
-            convolution.add_gradient(&self.gpu, q, z, &mut operator_gradients)?;
-        } else {
-            let left = Factor::new(q, 0, Axis::plain(1), Axis::plain(planes * len));
-            let right = Factor::new(z, 0, Axis::plain(1), Axis::plain(len));
-            let sizes = [planes * len, len, batch];
-            add_outer_products(&self.gpu, left, right, sizes, 1.0, &mut operator_gradients)?;
-        }
+        operators.add_gradients(batch, q, z, operator_gradients)?;
         if let Some(gz) = gz {
             operators.transposed(batch, q, gz, None)?;
         }
         Ok(())
     }
+
+    /// [`Equilibria::implicit_gradient`] of an activation with a kink by a splitting of whole images, if that is what is asked for. Its
+    /// slopes are the signs of the solution, and its gradient for the injection, `q`, comes where it is wanted: neither the injection nor
+    /// any other array of states is needed.
+    #[allow(clippy::too_many_arguments)] // as `Equilibria::implicit_gradient`
+    fn gradient_at_kink(
+        &self,
+        plan: &mut CudaPlan,
+        batch: usize,
+        z: &Memory<f32>,
+        v: &Memory<f32>,
+        (solver, stopping): (&Solver, &Stopping),
+        reports: &mut CudaReports,
+        gy: &mut Memory<f32>,
+        gw: &mut [Memory<f32>],
+    ) -> Result<bool> {
+        let Solver::PeacemanRachford { .. } = solver else { return Ok(false) };
+        if plan.operators.kink().is_none() {
+            return Ok(false);
+        }
+        let sizes = check_call(plan, batch)?;
+        check_solver(solver, stopping)?;
+        check_len("reports", reports.0.len(), batch)?;
+        check_len("z", z.len(), sizes.states)?;
+        check_len("v", v.len(), sizes.states)?;
+        check_gradients(&plan.operators.map, gw)?;
+        let scheme = prepare(&mut plan.operators, solver, Pass::Backward)?;
+        let CudaPlan { operators, work, .. } = plan;
+        let Scheme::Fourier { step } = scheme else { return Ok(false) };
+        if !operators.is_kinked_on_planes()? {
+            return Ok(false);
+        }
+        let at = Some((z, Answer::Q));
+        self.fourier_adjoint(operators, work, batch, at, v, step, stopping, gy, &mut reports.0)?;
+        operators.add_gradients(batch, gy, z, gw)?;
+        Ok(true)
+    }
+}
+
+/// Refuses gradients that are not those of a map's weights.
+fn check_gradients(map: &ShapedMap, gw: &[Memory<f32>]) -> Result<()> {
+    if gw.len() != map.weight_count() {
+        let (needed, given) = (map.weight_count(), gw.len());
+        return Err(EngineError::Invalid(format!(
+            "{:?} has {needed} weight arrays, {given} gradients were given",
+            map.formula
+        )));
+    }
+    for (index, array) in gw.iter().enumerate() {
+        check_len("a weight gradient", array.len(), map.weight_len(index))?;
+    }
+    Ok(())
 }
 
 impl Operators {
+    /// Whether the adjoint of a splitting in the frequency domain needs no slopes beside the solution. The resolvent is there.
+    fn is_kinked_on_planes(&self) -> Result<bool> {
+        Ok(self.kink().is_some() && self.resolvent()?.shape.planes().is_some())
+    }
+
+    /// What `q` adds to the gradients of the square operators.
+    fn add_gradients(
+        &self,
+        batch: usize,
+        q: &Memory<f32>,
+        z: &Memory<f32>,
+        gradients: &mut [Memory<f32>],
+    ) -> Result<()> {
+        let (len, planes) = (self.len(), self.planes());
+        let mut gradients: Vec<&mut Memory<f32>> = gradients.iter_mut().collect();
+        if let Some(convolution) = self.convolution(batch, 1, planes) {
+            return convolution.add_gradient(&self.gpu, q, z, &mut gradients);
+        }
+        let left = Factor::new(q, 0, Axis::plain(1), Axis::plain(planes * len));
+        let right = Factor::new(z, 0, Axis::plain(1), Axis::plain(len));
+        add_outer_products(&self.gpu, left, right, [planes * len, len, batch], 1.0, &mut gradients)
+    }
+
     /// [`Operators::measured_parts`], if a solve has use for them.
     fn measured_by(&self, method: Method, stopping: &Stopping) -> Option<[usize; 2]> {
         let squares = matches!(stopping.measure, Measure::Relative | Measure::Absolute);
@@ -531,8 +621,8 @@ fn check_call(plan: &CudaPlan, batch: usize) -> Result<Sizes> {
     Ok(Sizes { states: batch * map.operator.state_len(), injections: batch * map.injection_len() })
 }
 
-/// Makes what a solver needs besides the weights; refuses what there are no kernels for.
-fn prepare(operators: &mut Operators, solver: &Solver) -> Result<Scheme> {
+/// Makes what a solver needs besides the weights for this pass; refuses what there are no kernels for.
+fn prepare(operators: &mut Operators, solver: &Solver, pass: Pass) -> Result<Scheme> {
     match *solver {
         Solver::Picard => Ok(Scheme::Plain(Method::Picard)),
         Solver::Anderson { window, .. } if window > MOST => {
@@ -559,7 +649,7 @@ fn prepare(operators: &mut Operators, solver: &Solver) -> Result<Scheme> {
                     ));
                 }
             };
-            operators.prepare_resolvent(step)?;
+            operators.prepare_resolvent(step, pass == Pass::Backward)?;
             Ok(scheme)
         }
     }

@@ -1,7 +1,8 @@
 //! Peaceman-Rachford's splitting of circular convolutions, in the frequency domain: the method of `cpu/fourier`, with its formulas.
 //!
 //! The state of the iteration is `g`, the argument of the proximal step: `u = 2 prox_t(g) - g`, `g <- C u + k`, `C = 2 R - I`. It is
-//! updated in place: what a sample's state is when the sample ends is left alone from then on.
+//! updated in place: what a sample's state is when the sample ends is left alone from then on. With `x` the injection, or the gradient
+//! that an adjoint is given, `k = C (a x + b) + c x + d`.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::plan::{Operators, Work};
 use super::resolvent::{Resolvent, Wave};
 use super::solve::{Distance, LOOK, Problem, SampleMemory};
 use crate::cpu::leaves_zero;
-use crate::{Activation, Extent, Injection, Result, ShapedMap, Start, Stopping};
+use crate::{Activation, EngineError, Extent, Injection, Result, ShapedMap, Start, Stopping};
 
 /// The lengths of lines that are transformed in a thread's registers, with the kernels: rows, rows back, columns, columns back.
 const LINES: [(usize, [&str; 4]); 5] = [
@@ -152,6 +153,36 @@ unsafe impl Passed for Waters {}
 // SAFETY: as above.
 unsafe impl Passed for Reflection {}
 
+/// `Source` of `fourier.cu`: `x`, and the numbers of `k = C (a x + b) + c x + d`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Source {
+    x: u64,
+    before: [f32; 2],
+    after: [f32; 2],
+}
+
+// SAFETY: `repr(C)`, the fields of the struct in `fourier.cu`, no padding: 8 and four times 4 bytes.
+unsafe impl Passed for Source {}
+
+/// The activation's slopes, in an adjoint.
+#[derive(Clone, Copy)]
+pub(super) enum Slopes<'a> {
+    /// Those of any activation.
+    Any(&'a Memory<f32>),
+    /// Those of an activation with a kink, at this solution; for whole images.
+    AtKink(&'a Memory<f32>),
+}
+
+/// What an answer at a kink is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// `g = W' q + v`.
+    G,
+    /// `q = D g`.
+    Q,
+}
+
 /// One splitting, forward or adjoint, of a batch.
 pub(super) struct Iteration<'a> {
     pub gpu: &'a Gpu,
@@ -160,7 +191,10 @@ pub(super) struct Iteration<'a> {
     pub batch: usize,
     pub step: f64,
     /// The adjoint's.
-    pub slopes: Option<&'a Memory<f32>>,
+    pub slopes: Option<Slopes<'a>>,
+    /// What the equation is given, and what multiplies it and is added to it before and after `C`.
+    pub x: &'a Memory<f32>,
+    pub parts: [(f32, f32); 2],
 }
 
 impl Cuda {
@@ -178,61 +212,73 @@ impl Cuda {
         z: &mut Memory<f32>,
         reports: &mut Memory<ReportRow>,
     ) -> Result<()> {
-        let resolvent = operators.resolvent()?;
-        let iteration = Iteration { gpu: &self.gpu, operators, resolvent, batch, step, slopes: None };
-        let (map, states) = (&operators.map, batch * operators.len());
+        let (gpu, map, resolvent) = (&self.gpu, &operators.map, operators.resolvent()?);
+        let states = batch * operators.len();
         let grid = Grid::entries(states);
         // The state of the iteration is where the answer will be.
         let Work { iterates: [u, _], constant, samples, waves, .. } = work;
         // k = C x + t y + (t - 1) b with x = t y + (1 + t) b.
         let parts = [combination(map, step, 1.0 + step), combination(map, step, step - 1.0)];
+        let iteration = Iteration { gpu, operators, resolvent, batch, step, slopes: None, x: y, parts };
         // A step from zero is known to give the constant.
         let from_constant = matches!(start, Start::Constant(0.0)) && leaves_zero(map);
-        iteration.begin(waves, y, parts, constant, from_constant, [&mut *z, &mut *u])?;
+        iteration.begin(waves, constant, from_constant, [&mut *z, &mut *u])?;
         let (factor, shift) = combination(map, 0.0, 1.0);
         match start {
             _ if from_constant => {}
             Start::Constant(value) => {
                 let value = value as f32 - shift;
-                launch!(self.gpu, "fourier_affine", grid, -factor, y, value, false, &mut *z, states)?;
+                launch!(gpu, "fourier_affine", grid, -factor, y, value, false, &mut *z, states)?;
             }
             Start::Given => {
-                launch!(self.gpu, "fourier_affine", grid, -factor, y, -shift, true, &mut *z, states)?;
+                launch!(gpu, "fourier_affine", grid, -factor, y, -shift, true, &mut *z, states)?;
             }
         }
         let problem = operators.splitting_problem(batch, true, stopping, y);
         iteration.run(&problem, samples, reports, waves, (constant, from_constant), [&mut *z, &mut *u])?;
         let (constants, none, t) = (&operators.constants, None::<&Memory<f32>>, step as f32);
-        launch!(self.gpu, "fourier_answer", grid, constants, t, none, factor, y, shift, z, states)
+        launch!(gpu, "fourier_answer", grid, constants, t, none, factor, y, shift, z, states)
     }
 
-    /// Solves `g = W' D g + v` after linearising.
+    /// Solves `g = W' D g + v`, by the slopes of the linearisation, or at a kink by those at the solution `z`, where it may be `q = D g` that
+    /// is wanted.
     #[allow(clippy::too_many_arguments)] // as above
     pub(super) fn fourier_adjoint(
         &self,
         operators: &Operators,
         work: &mut Work,
         batch: usize,
+        at_kink: Option<(&Memory<f32>, Answer)>,
         v: &Memory<f32>,
         step: f64,
         stopping: &Stopping,
         g: &mut Memory<f32>,
         reports: &mut Memory<ReportRow>,
     ) -> Result<()> {
-        let resolvent = operators.resolvent()?;
+        let (gpu, resolvent) = (&self.gpu, operators.resolvent()?);
         let Work { iterates: [u, _], constant, samples, waves, linearisation, .. } = work;
-        let slopes = Some(&linearisation.slopes);
-        let iteration = Iteration { gpu: &self.gpu, operators, resolvent, batch, step, slopes };
+        let slopes = match at_kink {
+            Some((z, _)) => Slopes::AtKink(z),
+            None => Slopes::Any(&linearisation.slopes),
+        };
         let (states, t) = (batch * operators.len(), step as f32);
         let grid = Grid::entries(states);
         // k = t (C' v + v), which is also where the iteration starts.
-        iteration.begin(waves, v, [(t, 0.0); 2], constant, true, [&mut *g, &mut *u])?;
+        let (slopes, parts) = (Some(slopes), [(t, 0.0); 2]);
+        let iteration = Iteration { gpu, operators, resolvent, batch, step, slopes, x: v, parts };
+        iteration.begin(waves, constant, true, [&mut *g, &mut *u])?;
         let problem = operators.splitting_problem(batch, true, stopping, v);
         iteration.run(&problem, samples, reports, waves, (constant, true), [&mut *g, &mut *u])?;
         // The gradients of the weights come next and need room.
         waves.spectra.iter_mut().for_each(Memory::release);
-        let constants = &operators.constants;
-        launch!(self.gpu, "fourier_answer", grid, constants, t, slopes, 0.0f32, v, 0.0f32, g, states)
+        let Some((z, answer)) = at_kink else {
+            let (constants, slopes) = (&operators.constants, &linearisation.slopes);
+            return launch!(gpu, "fourier_answer", grid, constants, t, slopes, 0.0f32, v, 0.0f32, g, states);
+        };
+        // What was iterated is g (d + t (1 - d)), d the slope.
+        let d = operators.kink().unwrap_or(1.0);
+        let (gain, slope) = (1.0 / (d + t * (1.0 - d)), if answer == Answer::Q { d } else { 1.0 });
+        launch!(gpu, "fourier_answer_at_kink", grid, z, gain, slope, g, states)
     }
 }
 
@@ -268,36 +314,38 @@ impl Iteration<'_> {
         self.resolvent.shape.padded() <= IN_PLACE
     }
 
-    /// `constant <- C (a x + b) + c x + d`, and `g` too, if the iteration starts there. `u` is scratch memory. Room for the solve.
+    /// Room for the solve, and `g <- k`, if the iteration starts there. Without whole images, `constant <- k`, and `u` is scratch memory.
     fn begin(
         &self,
         waves: &mut Waves,
-        x: &Memory<f32>,
-        parts: [(f32, f32); 2],
         constant: &mut Memory<f32>,
         starts_there: bool,
         [g, u]: [&mut Memory<f32>; 2],
     ) -> Result<()> {
-        let states = self.batch * self.operators.len();
-        constant.reserve(states)?;
-        let planes = self.planes();
+        let (states, planes) = (self.batch * self.operators.len(), self.planes());
         let count = if planes.is_some() && self.multiplies_in_place() { 1 } else { 2 };
         for spectrum in &mut waves.spectra[..count] {
             spectrum.reserve(self.spectrum_len())?;
         }
         if let Some((planes, _)) = planes {
-            let second = starts_there.then_some(g);
-            return self.image_of_planes(planes, waves, x, parts, constant, second);
+            return if starts_there { self.image_of_planes(planes, waves, g) } else { Ok(()) };
         }
+        constant.reserve(states)?;
         u.reserve(states)?;
         waves.parts.reserve(self.batch * self.blocks())?;
-        let (grid, [(a, b), (c, d)]) = (Grid::entries(states), parts);
+        let (grid, x, [(a, b), (c, d)]) = (Grid::entries(states), self.x, self.parts);
         launch!(self.gpu, "fourier_affine", grid, a, x, b, false, &mut *u, states)?;
         self.rows(u, waves, None)?;
         self.apply(waves, None)?;
         self.rows_back(waves, constant, None)?;
         launch!(self.gpu, "fourier_affine", grid, c, x, d, true, &mut *constant, states)?;
         if starts_there { g.copy_from(constant, states) } else { Ok(()) }
+    }
+
+    /// What the equation is given, for the kernels.
+    pub fn source(&self) -> Source {
+        let [(a, b), (c, d)] = self.parts;
+        Source { x: self.x.address_of(0), before: [a, b], after: [c, d] }
     }
 
     /// Rows that a block of a kernel for rows has, and how many blocks a sample has then.
@@ -363,7 +411,7 @@ impl Iteration<'_> {
     /// The spectra at each frequency times its matrix.
     pub fn product(&self, waves: &mut Waves, sent: Sent, active: Flags) -> Result<()> {
         let (plane, shape) = (self.plane(), &self.resolvent.shape);
-        let matrices = if self.slopes.is_some() { &self.resolvent.adjoint } else { &self.resolvent.forward };
+        let matrices = &self.resolvent.matrices;
         let (outputs, name, exact) = PRODUCTS
             .iter()
             .find(|(most, ..)| shape.padded() <= *most)
@@ -376,10 +424,10 @@ impl Iteration<'_> {
         let ([from, next], flows) = (waves.waters(), (sent != Sent::All).then_some(&waves.flows));
         let in_place = self.multiplies_in_place();
         let to = if in_place { from } else { next };
-        let tiles = self.tiles().filter(|_| sent != Sent::All);
-        let some_are_whole = tiles.is_none() || sent == Sent::Either;
+        let changes = self.changes_product().filter(|_| sent != Sent::All);
+        let some_are_whole = changes.is_none() || sent == Sent::Either;
         if some_are_whole && shape.padded() == *outputs {
-            // As many channels have tiles, so changes are not this kernel's.
+            // As many channels have a kernel for changes, so these are not this one's.
             let arguments =
                 [(&plane).into(), matrices.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
             // The matrix in halves, twice for its real form.
@@ -389,7 +437,7 @@ impl Iteration<'_> {
             let arguments: [Argument; 7] = [
                 (&plane).into(),
                 matrices.into(),
-                tiles.is_none().into(),
+                changes.is_none().into(),
                 (&from).into(),
                 (&to).into(),
                 flows.into(),
@@ -397,10 +445,10 @@ impl Iteration<'_> {
             ];
             self.gpu.launch(name, grid, &arguments)?;
         }
-        if let Some((product, tiles)) = tiles {
+        if let Some(product) = changes {
             let grid = Grid(grid.0, grid.1, product.blocks);
             let arguments =
-                [(&plane).into(), tiles.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
+                [(&plane).into(), matrices.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
             let block = Block { threads: product.threads, shared: 0 };
             self.gpu.launch_blocks(product.name, grid, block, &arguments)?;
         }
@@ -410,12 +458,9 @@ impl Iteration<'_> {
         Ok(())
     }
 
-    /// The matrices for tensor cores and the kernel for them, if there are such.
-    pub fn tiles(&self) -> Option<(&'static ChangesProduct, &Memory<u32>)> {
-        let Resolvent { forward_tiles, adjoint_tiles, shape, .. } = self.resolvent;
-        let tiles = if self.slopes.is_some() { adjoint_tiles } else { forward_tiles };
-        let product = CHANGES.iter().find(|product| product.channels == shape.padded())?;
-        (tiles.len() > 0).then_some((product, tiles))
+    /// The kernel for products of changes, if there is one.
+    pub fn changes_product(&self) -> Option<&'static ChangesProduct> {
+        CHANGES.iter().find(|product| product.channels == self.resolvent.shape.padded())
     }
 
     /// Row spectra to those of the image under `C`.
@@ -436,12 +481,19 @@ impl Iteration<'_> {
         [g, u]: [&mut Memory<f32>; 2],
     ) -> Result<()> {
         if let Some(planes) = self.planes() {
-            return self.run_planes(planes, problem, samples, reports, waves, k, starts_at_k, g);
+            return self.run_planes(planes, problem, samples, reports, waves, starts_at_k, g);
         }
         let (rule, table) = problem.begin(samples, reports)?;
         let (gpu, batch, constants) = (self.gpu, self.batch, &self.operators.constants);
         let (states, blocks, by) = (batch * self.operators.len(), self.blocks(), self.reflection());
-        let (grid, slopes) = (Grid::entries(states), self.slopes);
+        let slopes = match self.slopes {
+            Some(Slopes::Any(slopes)) => Some(slopes),
+            Some(Slopes::AtKink(_)) => {
+                return Err(EngineError::Invalid("slopes at a kink are for whole images".into()));
+            }
+            None => None,
+        };
+        let grid = Grid::entries(states);
         launch!(gpu, "fourier_reflect", grid, constants, &by, slopes, &*g, &mut *u, states)?;
         self.rows(u, waves, None)?;
         let together = problem.stopping.extent == Extent::WholeBatch;

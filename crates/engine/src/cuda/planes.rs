@@ -2,9 +2,10 @@
 //! iteration is the products at each frequency and one kernel for everything else.
 
 use super::equilibria::ReportRow;
-use super::fourier::{Iteration, Sent, Waters, Waves};
+use super::fourier::{Iteration, Sent, Slopes, Waters, Waves};
 use super::gpu::{Block, Grid, Memory};
 use super::kernel::{Argument, Passed, address, launch};
+use super::resolvent::Shape;
 use super::solve::{LOOK, Problem, Rule, SampleMemory, Samples};
 use crate::{Activation, Extent, Measure, Result, Stopping};
 
@@ -13,10 +14,9 @@ pub(super) struct Planes {
     size: usize,
     /// Channels of a block.
     channels: usize,
-    /// An iteration of an adjoint, of a kinked activation, and of tanh with step 1.
-    steps: [&'static str; 3],
+    /// An iteration of an adjoint, of a kinked activation, of tanh with step 1, and of the adjoint of a kinked activation, by masks.
+    steps: [&'static str; 4],
     /// The same for samples whose changes come back and that send changes, where there are such kernels (`ripples.cuh`).
-    /// The last is of the adjoint of a kinked activation, by masks instead of slopes.
     ripples: Option<[&'static str; 4]>,
     forth: &'static str,
     back: &'static str,
@@ -31,6 +31,7 @@ macro_rules! planes {
                 concat!("fourier_plane_slopes_", $size),
                 concat!("fourier_plane_kinked_", $size),
                 concat!("fourier_plane_tanh_", $size),
+                concat!("fourier_plane_masks_", $size),
             ],
             ripples: $ripples,
             forth: concat!("fourier_forth_", $size),
@@ -102,6 +103,15 @@ impl Tide {
     }
 }
 
+impl Shape {
+    /// The kernels for whole images of this shape, if there are such.
+    pub fn planes(&self) -> Option<&'static Planes> {
+        let fits =
+            |planes: &&Planes| [self.height, self.width] == [planes.size; 2] && self.units.is_multiple_of(2);
+        PLANES.iter().find(fits)
+    }
+}
+
 impl Planes {
     /// `Frame` of `fourier.cuh`: the row spectra and the images of a block's channels, in rows that are a little longer.
     fn block(&self) -> Block {
@@ -132,17 +142,14 @@ impl Planes {
 impl Iteration<'_> {
     /// The kernels for whole images, and the number of the ones that do an iteration, if there are such.
     pub fn planes(&self) -> Option<(&'static Planes, usize)> {
-        let kind = match self.operators.map.activation {
-            _ if self.slopes.is_some() => 0,
-            Activation::Relu | Activation::LeakyRelu { .. } | Activation::Identity => 1,
-            Activation::Tanh if self.step == 1.0 => 2,
+        let kind = match (self.slopes, self.operators.map.activation) {
+            (Some(Slopes::Any(_)), _) => 0,
+            (Some(Slopes::AtKink(_)), _) => 3,
+            (None, Activation::Relu | Activation::LeakyRelu { .. } | Activation::Identity) => 1,
+            (None, Activation::Tanh) if self.step == 1.0 => 2,
             _ => return None,
         };
-        let shape = &self.resolvent.shape;
-        let fits = |planes: &&Planes| {
-            [shape.height, shape.width] == [planes.size; 2] && shape.units.is_multiple_of(2)
-        };
-        PLANES.iter().find(fits).map(|planes| (planes, kind))
+        self.resolvent.shape.planes().map(|planes| (planes, kind))
     }
 
     fn launch_planes(&self, planes: &Planes, name: &'static str, arguments: &[Argument]) -> Result<()> {
@@ -153,23 +160,15 @@ impl Iteration<'_> {
         Grid::blocks(self.batch * planes.groups(self.resolvent.shape.units))
     }
 
-    /// `to <- C (a x + b) + c x + d`, for all samples; to `second` too, if it is given.
-    pub fn image_of_planes(
-        &self,
-        planes: &Planes,
-        waves: &mut Waves,
-        x: &Memory<f32>,
-        [(a, b), (c, d)]: [(f32, f32); 2],
-        to: &mut Memory<f32>,
-        second: Option<&mut Memory<f32>>,
-    ) -> Result<()> {
-        let plane = self.plane();
+    /// `to <- k`, for all samples.
+    pub fn image_of_planes(&self, planes: &Planes, waves: &mut Waves, to: &mut Memory<f32>) -> Result<()> {
+        let (plane, x, [(a, b), (c, d)]) = (self.plane(), self.x, self.parts);
         let spectra = Argument::from(&waves.spectra[0]);
         let arguments = [(&plane).into(), a.into(), x.into(), b.into(), spectra];
         self.launch_planes(planes, planes.forth, &arguments)?;
         self.product(waves, Sent::All, None)?;
-        let (spectra, second) = (Argument::from(&waves.spectra[0]), Argument::from(second.as_deref()));
-        let arguments = [(&plane).into(), spectra, c.into(), x.into(), d.into(), to.into(), second];
+        let spectra = Argument::from(&waves.spectra[0]);
+        let arguments = [(&plane).into(), spectra, c.into(), x.into(), d.into(), to.into()];
         self.launch_planes(planes, planes.back, &arguments)
     }
 
@@ -182,7 +181,6 @@ impl Iteration<'_> {
         samples: &mut SampleMemory,
         reports: &mut Memory<ReportRow>,
         waves: &mut Waves,
-        k: &Memory<f32>,
         starts_at_k: bool,
         g: &mut Memory<f32>,
     ) -> Result<()> {
@@ -198,20 +196,20 @@ impl Iteration<'_> {
         launch!(gpu, "begin_flows", grid, flows, !starts_at_k, &waves.arrived, n)?;
         let (parts, arrived) = (waves.parts.address_of(0), waves.arrived.address_of(0));
         let course = Course { rule, samples: table, parts, arrived, flows: address(flows) };
-        let (plane, by) = (self.plane(), self.reflection());
-        // Tiles are for channels in sixteens, as ripples are.
-        let ripples = planes.ripples.filter(|_| changes && self.tiles().is_some());
-        let masked = self.slopes.filter(|_| ripples.is_some() && self.operators.kink().is_some());
-        if let Some(slopes) = masked {
-            // Images are at most 32 wide: a mask is one number.
-            let rows = self.batch * self.resolvent.shape.height * self.resolvent.shape.units;
-            waves.masks.reserve(rows)?;
-            launch!(gpu, "kink_masks", Grid::threads(rows), &plane, slopes, &waves.masks)?;
-        }
-        let (ripple_kind, slopes) = match masked {
-            Some(_) => (3, Argument::from(&waves.masks)),
-            None => (kind, self.slopes.into()),
+        let (plane, by, source) = (self.plane(), self.reflection(), self.source());
+        let slopes: Argument = match self.slopes {
+            None => None::<&Memory<f32>>.into(),
+            Some(Slopes::Any(slopes)) => slopes.into(),
+            Some(Slopes::AtKink(z)) => {
+                // Images are at most 32 wide: a mask is one number.
+                let rows = self.batch * self.resolvent.shape.height * self.resolvent.shape.units;
+                waves.masks.reserve(rows)?;
+                launch!(gpu, "kink_masks", Grid::threads(rows), &plane, z, &waves.masks)?;
+                (&waves.masks).into()
+            }
         };
+        // Channels in sixteens, as ripples are for.
+        let ripples = planes.ripples.filter(|_| changes && self.changes_product().is_some());
         let advance = |iteration: u32, waves: &Waters, others: bool| {
             let arguments: [Argument; 9] = [
                 (&plane).into(),
@@ -219,8 +217,8 @@ impl Iteration<'_> {
                 iteration.into(),
                 (&by).into(),
                 waves.into(),
-                k.into(),
-                self.slopes.into(),
+                (&source).into(),
+                slopes,
                 (&*g).into(),
                 others.into(),
             ];
@@ -237,7 +235,7 @@ impl Iteration<'_> {
                 (&*g).into(),
             ];
             let grid = Grid::blocks(self.batch * self.resolvent.shape.units / RIPPLE_CHANNELS);
-            self.gpu.launch_blocks(name, grid, planes.ripple_block(ripple_kind == 0), &arguments)
+            self.gpu.launch_blocks(name, grid, planes.ripple_block(kind == 0), &arguments)
         };
         advance(0, &waves.waters()[0], false)?;
         for iteration in 1..=rule.max_iterations {
@@ -246,7 +244,7 @@ impl Iteration<'_> {
             match ripples {
                 Some(names) if !before.must_be_whole() => {
                     // First: of the samples it moves none is whole afterwards, as long as others may be.
-                    ripple(names[ripple_kind], iteration, &waves.changes[0])?;
+                    ripple(names[kind], iteration, &waves.changes[0])?;
                     if before.may_be_whole() || now.may_be_whole() {
                         advance(iteration, &waves.waters()[0], true)?;
                     }

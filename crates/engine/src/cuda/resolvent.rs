@@ -17,9 +17,8 @@ pub(super) type Wave = [f32; 2];
 const TILED: [(usize, &str); 4] =
     [(16, "resolvents_16"), (32, "resolvents_32"), (48, "resolvents_48"), (64, "resolvents_64")];
 
-/// Channels of a tile, and the most channels that there are kernels with tiles for. As many pivots are eliminated by a launch.
+/// Pivots that are eliminated by a launch.
 const TILE: usize = 16;
-const MOST_TILED: usize = 128;
 
 /// Frequencies of a block of `shifted_symbols`, `WAVES` there.
 const WAVES: usize = 8;
@@ -56,12 +55,6 @@ impl Shape {
     pub fn frequencies(&self) -> usize {
         self.half() * self.height
     }
-
-    /// Numbers of the matrices as tiles, for tensor cores; 0 where they do not consist of whole tiles.
-    fn tiles_len(&self) -> usize {
-        let whole = self.padded().is_multiple_of(TILE) && self.padded() <= MOST_TILED;
-        if whole { self.frequencies() * 2 * self.padded() * self.padded() } else { 0 }
-    }
 }
 
 /// The resolvents of a map for one step. With new weights they are made again, in the same memory.
@@ -73,12 +66,10 @@ pub(super) struct Resolvent {
     pub bad: Memory<u32>,
     /// `R` of a dense map.
     pub plain: Memory<f32>,
-    /// `C = (2 R - I) / (height width)` of a convolution, frequency by frequency, by columns; and of its transpose.
-    pub forward: Memory<Wave>,
-    pub adjoint: Memory<Wave>,
-    /// `C height width` as tiles of `f16`, and of its transpose; empty where there are none.
-    pub forward_tiles: Memory<u32>,
-    pub adjoint_tiles: Memory<u32>,
+    /// `C = (2 R - I) / (height width)` of a convolution, or of its transpose, frequency by frequency, by columns.
+    pub matrices: Memory<Wave>,
+    /// Whether they are those of the transpose.
+    transposed: bool,
     /// `exp(2 pi i j / n)` for the height and the width.
     pub turns: [Memory<Wave>; 2],
     exact_turns: [Memory<Complex>; 2],
@@ -100,17 +91,14 @@ struct Weights {
 /// `Reflections` of `resolvent.cu`.
 #[repr(C)]
 struct Reflections {
-    forward: u64,
-    adjoint: u64,
-    forward_tiles: u64,
-    adjoint_tiles: u64,
+    matrices: u64,
     plain: u64,
     bad: u64,
     padded: u32,
     unused: u32,
 }
 
-// SAFETY: `repr(C)`, the fields of the structs in `resolvent.cu`, no padding: 48 and 56 bytes are the sums of their fields.
+// SAFETY: `repr(C)`, the fields of the structs in `resolvent.cu`, no padding: 48 and 32 bytes are the sums of their fields.
 unsafe impl Passed for Weights {}
 // SAFETY: as above.
 unsafe impl Passed for Reflections {}
@@ -134,10 +122,8 @@ impl Resolvent {
             step: None,
             bad: Memory::zeros(gpu, 1)?,
             plain: Memory::empty(gpu),
-            forward: Memory::empty(gpu),
-            adjoint: Memory::empty(gpu),
-            forward_tiles: Memory::empty(gpu),
-            adjoint_tiles: Memory::empty(gpu),
+            matrices: Memory::empty(gpu),
+            transposed: false,
             turns: [Memory::upload(gpu, &down32)?, Memory::upload(gpu, &across32)?],
             exact_turns: [Memory::upload(gpu, &down)?, Memory::upload(gpu, &across)?],
         })
@@ -163,10 +149,7 @@ impl Resolvent {
         if dense {
             self.plain.reserve(units * units)?;
         } else {
-            self.forward.reserve(frequencies * padded * padded)?;
-            self.adjoint.reserve(frequencies * padded * padded)?;
-            self.forward_tiles.reserve(self.shape.tiles_len())?;
-            self.adjoint_tiles.reserve(self.shape.tiles_len())?;
+            self.matrices.reserve(frequencies * padded * padded)?;
         }
         let convolution = Weights {
             weights: weights.address_of(0),
@@ -179,10 +162,7 @@ impl Resolvent {
             width: width as u32,
         };
         let to = Reflections {
-            forward: self.forward.address_of(0),
-            adjoint: self.adjoint.address_of(0),
-            forward_tiles: self.forward_tiles.address_of(0),
-            adjoint_tiles: self.adjoint_tiles.address_of(0),
+            matrices: self.matrices.address_of(0),
             plain: self.plain.address_of(0),
             bad: self.bad.address_of(0),
             padded: padded as u32,
@@ -199,7 +179,19 @@ impl Resolvent {
         } else {
             self.eliminate(gpu, matrices, &convolution, &to)?;
         }
-        self.step = Some(step);
+        (self.step, self.transposed) = (Some(step), false);
+        Ok(())
+    }
+
+    /// Puts the matrices of `C`, or those of its transpose, where a solve finds them. There is room for one kind: a training step goes
+    /// forward once and back once with each.
+    fn turn(&mut self, gpu: &Gpu, transposed: bool) -> Result<()> {
+        if self.transposed == transposed || self.matrices.len() == 0 {
+            return Ok(());
+        }
+        let (padded, len) = (self.shape.padded() as u32, self.matrices.len());
+        launch!(gpu, "turn_matrices", Grid::entries(len), padded, &self.matrices, len)?;
+        self.transposed = transposed;
         Ok(())
     }
 
@@ -230,18 +222,17 @@ impl Resolvent {
 }
 
 impl Operators {
-    /// Makes the resolvents for a step, if they are not there yet.
-    pub fn prepare_resolvent(&mut self, step: f64) -> Result<()> {
-        if self.resolvent.is_none() {
-            self.resolvent = Some(Resolvent::new(&self.gpu, &self.map.operator)?);
-        }
+    /// Makes the resolvents for a step, if they are not there yet; of a convolution those of its transpose, if `transposed`.
+    pub fn prepare_resolvent(&mut self, step: f64, transposed: bool) -> Result<()> {
         let dense = matches!(self.map.operator, Operator::Dense { .. });
-        match &mut self.resolvent {
-            Some(resolvent) if resolvent.step != Some(step) => {
-                resolvent.make(&self.gpu, dense, &self.weights, &self.bad, step)
-            }
-            _ => Ok(()),
+        let resolvent = match &mut self.resolvent {
+            Some(resolvent) => resolvent,
+            none => none.insert(Resolvent::new(&self.gpu, &self.map.operator)?),
+        };
+        if resolvent.step != Some(step) {
+            resolvent.make(&self.gpu, dense, &self.weights, &self.bad, step)?;
         }
+        resolvent.turn(&self.gpu, transposed)
     }
 
     /// What [`Self::prepare_resolvent`] made.

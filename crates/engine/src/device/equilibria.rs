@@ -120,4 +120,61 @@ pub trait Equilibria: Device {
         self.adjoint(plan, batch, z, y, v, solver, stopping, g, reports)?;
         self.pullback(plan, batch, z, y, g, None, gy, gw)
     }
+
+    /// The same where the injection is not needed any more: `y` becomes its gradient. Room for a state and for an injection of the whole
+    /// batch is made where the device needs it, and holds nothing of use afterwards.
+    #[allow(clippy::too_many_arguments)]
+    fn implicit_gradient_over(
+        &self,
+        plan: &mut Self::Plan,
+        batch: usize,
+        z: &Self::Array,
+        y: &mut Self::Array,
+        v: &Self::Array,
+        solver: &Solver,
+        stopping: &Stopping,
+        [g, gy]: [&mut Room<Self::Array>; 2],
+        reports: &mut Self::Reports,
+        gw: &mut [Self::Array],
+    ) -> Result<()> {
+        let (g, gy) = (g.made(self)?, gy.made(self)?);
+        self.implicit_gradient(plan, batch, z, y, v, solver, stopping, g, reports, gy, gw)?;
+        std::mem::swap(y, gy);
+        Ok(())
+    }
+}
+
+/// An array that is made when it is first needed, and then kept.
+///
+/// ```
+/// use subdeq_engine::{Cpu, Device, Room};
+/// let (device, mut room) = (Cpu::<f32>::new(1)?, Room::new(2));
+/// let mut numbers = [1.0; 2];
+/// device.read(room.made(&device)?, 0, &mut numbers)?;
+/// assert_eq!(numbers, [0.0; 2]);
+/// # Ok::<(), subdeq_engine::EngineError>(())
+/// ```
+#[derive(Debug)]
+pub struct Room<A> {
+    len: usize,
+    array: Option<A>,
+}
+
+impl<A> Room<A> {
+    /// Room for `len` numbers.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        Self { len, array: None }
+    }
+
+    /// The array: zeros at first, then whatever was left in it.
+    ///
+    /// # Errors
+    /// A device without enough memory.
+    pub fn made<D: Device<Array = A> + ?Sized>(&mut self, device: &D) -> Result<&mut A> {
+        Ok(match &mut self.array {
+            Some(array) => array,
+            none => none.insert(device.zeros(self.len)?),
+        })
+    }
 }

@@ -12,7 +12,7 @@ mod summary;
 
 pub use custom::{CustomMap, CustomMaps};
 pub use data_sets::{DataSets, Images, MIRRORED, Order, Picks, View};
-pub use equilibria::Equilibria;
+pub use equilibria::{Equilibria, Room};
 pub use graphs::{
     EncoderShape, GraphDropout, GraphSpec, Graphs, LabelledNodes, NodeArray, Opinion, Propagate,
 };

@@ -12,7 +12,7 @@ use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormSt
 use subdeq_engine::{
     Activation, Cpu, Crop, Cuda, DataSets, Device, Dropout, Equilibria, Extent, Images, Injection, Integrate,
     Layers, MIRRORED, Measure, OdeOutcome, OdeReport, OdeTolerance, Operator, Order, Outcome, PNorm, Padding,
-    Parametrise, Pass, Picks, Real, Result, SampleReport, ShapedMap, Solver, Spectra, Start, Stopping,
+    Parametrise, Pass, Picks, Real, Result, Room, SampleReport, ShapedMap, Solver, Spectra, Start, Stopping,
     Summary, free_parameters,
 };
 use subdeq_map::{Parametrisation, Parts};
@@ -972,6 +972,41 @@ fn circular_convolutions_of_other_sizes_by_peaceman_rachford() {
     ]);
 }
 
+/// What whole images are given and where they start: injections inside and outside of the activation, a shift, any start.
+#[test]
+fn injections_and_starts_of_circular_convolutions() {
+    let Some(gpu) = gpu("injections and starts of circular convolutions") else { return };
+    let mut failures = Failures::default();
+    let exact = exact();
+    for (channels, side) in [(4, 8), (16, 28)] {
+        let operator =
+            Operator::Conv { channels, height: side, width: side, padding: Padding::Circular, kernel: 3 };
+        for (injection, shift) in [(Injection::Outer, 0.3), (Injection::Outer, 0.0), (Injection::Inner, 0.3)]
+        {
+            let map =
+                changed(operator, |plain| Parts { activation: Activation::Relu, injection, shift, ..plain });
+            let (problem, solver) = (contracting(map, 2, 17), Solver::PeacemanRachford { step: 0.8 });
+            let tight = stopping(1e-12, 2000);
+            let (expected, _) = solved(&exact, &problem, &solver, &tight, Start::Constant(0.0)).unwrap();
+            let what = || format!("{operator:?}, {injection:?} with shift {shift}");
+            for start in [Start::Constant(0.0), Start::Constant(0.7), Start::Given] {
+                let found = solved(gpu, &problem, &solver, &stopping(1e-6, 300), start);
+                let Some((z, reports)) = failures.value(what, found) else { continue };
+                failures.small(what, relative_error(&z, &expected), 1e-5);
+                failures.holds(|| format!("{}: {reports:?}", what()), reports.iter().all(|r| r.converged()));
+            }
+            let v = numbers(4, expected.len());
+            let (gradients, _) = differentiated(&exact, &problem, &solver, &tight, &expected, &v).unwrap();
+            let found = differentiated(gpu, &problem, &solver, &stopping(1e-6, 300), &expected, &v);
+            let Some((found, _)) = failures.value(what, found) else { continue };
+            for (found, expected) in found.iter().zip(&gradients) {
+                failures.small(|| format!("gradients of {}", what()), relative_error(found, expected), 2e-5);
+            }
+        }
+    }
+    failures.show();
+}
+
 /// Images of so many channels, rows and columns, with kernels of such a side.
 fn circular_by_peaceman_rachford(sizes: &[(usize, usize, usize, usize)]) {
     let Some(gpu) = gpu("circular splittings") else { return };
@@ -1090,8 +1125,19 @@ fn at_once_as_one_after_the_other<D: Equilibria>(
     found.extend(gw.iter().enumerate().map(|(k, gw)| down(device, gw, map.weight_len(k))));
     // What is not a number is not equal to itself, its bits are.
     let bits = |array: &Vec<f64>| array.iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
-    let expected = expected.iter().skip(2).map(bits);
-    assert!(found.iter().map(bits).eq(expected), "{map:?} by {solver:?}: other bits at once");
+    let expected: Vec<_> = expected.iter().skip(2).map(bits).collect();
+    assert!(found.iter().map(bits).eq(expected.clone()), "{map:?} by {solver:?}: other bits at once");
+
+    let mut over = up(device, &problem.y);
+    let rooms = [&mut Room::new(states), &mut Room::new(problem.y.len())];
+    let mut gw: Vec<_> =
+        (0..map.weight_count()).map(|k| up(device, &numbers(50, map.weight_len(k)))).collect();
+    device.implicit_gradient_over(
+        &mut plan, batch, z, &mut over, v, solver, stopping, rooms, reports, &mut gw,
+    )?;
+    let mut found = vec![down(device, &over, problem.y.len())];
+    found.extend(gw.iter().enumerate().map(|(k, gw)| down(device, gw, map.weight_len(k))));
+    assert!(found.iter().map(bits).eq(expected), "{map:?} by {solver:?}: other bits over the injection");
     Ok(())
 }
 

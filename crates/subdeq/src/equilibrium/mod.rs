@@ -11,7 +11,9 @@ mod workspace;
 use std::sync::Arc;
 
 use rand::Rng;
-use subdeq_engine::{Backend, Cpu, Operator, Outcome, Padding, Pass, Picks, SampleReport, ShapedMap, Start};
+use subdeq_engine::{
+    Backend, Cpu, Operator, Outcome, Padding, Pass, Picks, Room, SampleReport, ShapedMap, Start,
+};
 
 use self::certified::Certified;
 use self::unrolled::{Path, WayBack, unroll, unroll_backward};
@@ -354,6 +356,45 @@ impl<D: Backend> Equilibrium<D> {
     ) -> Result<()> {
         self.require_solved(batch)?;
         self.pull_back(batch, None, y, v, gy)?;
+        self.count_adjoints(batch, tally)
+    }
+
+    /// The same where the injection is not needed any more: `y` becomes its gradient. `room` is for as many numbers, where the device or
+    /// the layer needs it.
+    ///
+    /// # Errors
+    /// As [`Equilibrium::backward_counted`].
+    pub(crate) fn backward_over(
+        &mut self,
+        batch: usize,
+        y: &mut D::Array,
+        v: &D::Array,
+        room: &mut Room<D::Array>,
+        tally: &mut D::Tally,
+    ) -> Result<()> {
+        self.require_solved(batch)?;
+        let Adjoint::Implicit { solver, stopping } = self.adjoint else {
+            self.pull_back(batch, None, y, v, room.made(&*self.device)?)?;
+            std::mem::swap(y, room.made(&*self.device)?);
+            return self.count_adjoints(batch, tally);
+        };
+        let solver = solver.resolved(self.step.unwrap_or(1.0));
+        let stopping = self.resolved_stopping(stopping)?;
+        let Self { device, workspace, weights, map, .. } = self;
+        let (device, ws) = (&**device, made(workspace)?);
+        let Workspace { plan, shifted, z, g, adjoint_reports: reports, .. } = ws;
+        if map.equation().tie() != 0.0 {
+            device.copy(batch * map.injection_len(), shifted, y)?;
+        }
+        weights.clear_gradients(device, map)?;
+        let gw = &mut weights.gradients[..];
+        device.implicit_gradient_over(plan, batch, z, y, v, &solver, &stopping, [g, room], reports, gw)?;
+        weights.pull(device, map, batch, y)?;
+        self.count_adjoints(batch, tally)
+    }
+
+    /// Adds the adjoint solves of the last backward pass to the device's counters.
+    fn count_adjoints(&mut self, batch: usize, tally: &mut D::Tally) -> Result<()> {
         if matches!(self.adjoint, Adjoint::Implicit { .. }) {
             let ws = made(&mut self.workspace)?;
             self.device.count(Pass::Backward, batch, &ws.adjoint_reports, tally)?;
@@ -392,6 +433,7 @@ impl<D: Backend> Equilibrium<D> {
         let device = &**device;
         let Workspace { plan, shifted, z, g, gz, gy: part, trajectory, discarded, adjoint_reports, .. } =
             made(workspace)?;
+        let g = g.made(device)?;
         let z = at.unwrap_or(z);
         let y = if map.equation().tie() == 0.0 { y } else { &*shifted };
         weights.clear_gradients(device, map)?;

@@ -1,6 +1,6 @@
 //! Everything of a layer whose size depends on the batch.
 
-use subdeq_engine::{Backend, ShapedMap};
+use subdeq_engine::{Backend, Room, ShapedMap};
 
 use super::weights::Version;
 use crate::{Adjoint, Result};
@@ -16,7 +16,7 @@ pub(super) struct Workspace<D: Backend> {
     /// The injection with the tied shift added; empty without one.
     pub shifted: D::Array,
     pub z: D::Array,
-    pub g: D::Array,
+    pub g: Room<D::Array>,
     /// Gradients of one step of several; empty where there is one.
     pub gz: D::Array,
     pub gy: D::Array,
@@ -43,7 +43,7 @@ impl<D: Backend> Workspace<D> {
             solved: 0,
             shifted: device.zeros(tied)?,
             z: device.zeros(states)?,
-            g: device.zeros(states)?,
+            g: Room::new(states),
             gz: device.zeros(if stepwise { states } else { 0 })?,
             gy: device.zeros(if stepwise { injections } else { 0 })?,
             trajectory: (0..steps).map(|_| device.zeros(states)).collect::<Result<_, _>>()?,

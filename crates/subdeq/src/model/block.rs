@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 use subdeq_engine::network::{ConvShape, NormPoolShape, Rows};
-use subdeq_engine::{Backend, Operator};
+use subdeq_engine::{Backend, Operator, Room};
 use subdeq_map::Padding;
 
 use super::affine::AffineShape;
@@ -117,8 +117,9 @@ pub(super) struct Block<D: Backend> {
 struct BlockBuffers<D: Backend> {
     /// One injection, where the core has several.
     part: D::Array,
+    /// The injections; after the way back of a single linear one, its gradient.
     y: D::Array,
-    gy: D::Array,
+    gy: Room<D::Array>,
     gz: D::Array,
     /// The share of one injection in the gradient of the input, where the core has several.
     share: D::Array,
@@ -171,7 +172,7 @@ impl<D: Backend> Block<D> {
         self.buffers = Some(BlockBuffers {
             part: device.zeros(if parts > 1 { state } else { 0 })?,
             y: device.zeros(state * parts)?,
-            gy: device.zeros(state * parts)?,
+            gy: Room::new(state * parts),
             gz: device.zeros(state)?,
             share: device.zeros(if parts > 1 { batch * self.shape.input_len() } else { 0 })?,
         });
@@ -248,7 +249,7 @@ impl<D: Backend> Block<D> {
         }
     }
 
-    /// From the gradient of what comes out to the gradients of the parameters, and to that of the input.
+    /// From the gradient of what comes out to the gradients of the parameters, and to that of the input: once for each way there.
     pub fn backward(
         &mut self,
         device: &D,
@@ -261,20 +262,29 @@ impl<D: Backend> Block<D> {
         if let Some(reflection) = &mut self.reflection {
             reflection.pull_to_states(device, len, &mut b.gz)?;
         }
-        self.core.backward(device, batch, &b.y, &mut b.gz, &mut b.gy, tally)?;
+        if let ([injection], false) = (&mut self.injections[..], self.rectified) {
+            // Nothing asks for the injection any more.
+            let gy = &mut b.y;
+            self.core.backward_over(batch, gy, &b.gz, &mut b.gy, tally)?;
+            if let Some(reflection) = &mut self.reflection {
+                reflection.pull_to_injections(device, len, gy)?;
+            }
+            return injection.backward(device, batch, (x, gx), None, gy, &mut b.gz);
+        }
+        let gy = b.gy.made(device)?;
+        self.core.backward(device, batch, &b.y, &mut b.gz, gy, tally)?;
         if let Some(reflection) = &mut self.reflection {
-            reflection.pull_to_injections(device, len, &mut b.gy)?;
+            reflection.pull_to_injections(device, len, gy)?;
         }
         let (state, parts) = (self.shape.state_len(), self.injections.len());
         if let [injection] = &mut self.injections[..] {
-            let rectified = self.rectified.then_some(&b.y);
-            return injection.backward(device, batch, (x, gx), rectified, &mut b.gy, &mut b.gz);
+            return injection.backward(device, batch, (x, gx), Some(&b.y), gy, &mut b.gz);
         }
         if self.rectified {
-            device.relu_backward(batch * state * parts, &b.y, &mut b.gy)?;
+            device.relu_backward(batch * state * parts, &b.y, gy)?;
         }
         for (k, injection) in self.injections.iter_mut().enumerate() {
-            let from = Rows { array: &b.gy, stride: parts * state, offset: k * state };
+            let from = Rows { array: &*gy, stride: parts * state, offset: k * state };
             let to = Rows { array: &mut b.part, stride: state, offset: 0 };
             device.copy_rows(batch, state, from, to)?;
             match &mut gx {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 use subdeq_engine::network::Update;
-use subdeq_engine::{Backend, Operator, Picks};
+use subdeq_engine::{Backend, Operator, Picks, Room};
 
 use super::affine::{Affine, AffineShape};
 use super::trained::{Moments, Trained};
@@ -145,6 +145,23 @@ impl<D: Backend> CoreLayer<D> {
                 affine.backward(device, batch, y, None, gz, Some(gy))
             }
             Self::Ode { layer, .. } => layer.backward(batch, gz, gy),
+        }
+    }
+
+    /// The same for an equilibrium whose injection is not needed any more: `y` becomes its gradient. `room` is for as many numbers.
+    pub fn backward_over(
+        &mut self,
+        batch: usize,
+        y: &mut D::Array,
+        gz: &D::Array,
+        room: &mut Room<D::Array>,
+        tally: &mut D::Tally,
+    ) -> Result<()> {
+        match self {
+            Self::Equilibrium { layer, .. } => layer.backward_over(batch, y, gz, room, tally),
+            Self::Explicit { .. } | Self::Ode { .. } => {
+                Err(Error::invalid("only an equilibrium leaves a gradient where its injection was"))
+            }
         }
     }
 

@@ -8,9 +8,10 @@
 // A thread transforms a whole line in its registers: neighbouring threads have neighbouring channels.
 // Transforms of real images keep the columns 0 to width / 2. Two channels are the real and imaginary part of one line.
 //
-// With whole images, most iterations send only the change of u: g <- g + C (u - last u), as f16, scaled by what the last iteration
-// changed. That halves what goes through memory, which is what an iteration takes its time for. Every change is rounded; a sample
-// keeps account of it, and sends u itself, in f32, before rounding could show in its residual or in its answer.
+// With whole images, k = C (a x + b) + c x + d is not kept where it is the same to send u + a x + b: it would be one more array. And most
+// iterations send only the change of u: g <- g + C (u - last u), as f16, scaled by what the last iteration changed. That halves what goes
+// through memory, which is what an iteration takes its time for. Every change is rounded; a sample keeps account of it, and sends u itself,
+// in f32, before rounding could show in its residual or in its answer.
 #include "fourier.cuh"
 
 // ---- rows of an even number of channels -------------------------------------------------------------------------------------------------------------
@@ -311,6 +312,9 @@ PRODUCT(2, 32)
 PRODUCT(3, 48)
 PRODUCT(4, 64)
 
+// The largest power of two that is not above n.
+__device__ inline float power_of_two_in(u32 n) { return __uint_as_float(__float_as_uint((float)n) & 0x7f800000u); }
+
 // Threads of a block whose warps have 16 R samples each.
 #define CHANGES_THREADS(R) (2 * PRODUCT_SAMPLES / R)
 
@@ -345,17 +349,15 @@ struct TileSamples {
 };
 
 // The same on tensor cores, of samples that sent changes: 16 S outputs, a warp for 16 R samples. A complex number is a pair of neighbours in
-// the sum. Which inputs make a step of the sum is free, so a lane reads and writes four neighbouring numbers at once (resolvent.cu).
+// the sum. Which inputs make a step of the sum is free, so a lane reads and writes four neighbouring numbers at once (`tile_entry`).
 // A block has 16 T of the outputs.
 template <u32 S, u32 T, u32 R>
-__device__ void product_of_changes(const Plane& plane, const uint4* tiles, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
-    constexpr u32 TILES = 4 * T * S * 32;
+__device__ void product_of_changes(const Plane& plane, const Wave* matrices, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
+    constexpr u32 TILES = 4 * T * S * 32, N = 16 * S;
     __shared__ uint4 staged[TILES];
     u64 frequency = blockIdx.x;
     TileSamples<R> own(plane, flows, active, false);
     if (!__syncthreads_or(own.any())) return;
-    tiles += (frequency * (S / T) + blockIdx.z) * TILES;
-    for (u32 i = threadIdx.x; i < TILES; i += CHANGES_THREADS(R)) copy_later<16>(staged + i, tiles + i);
     u32 a[R][2 * S][4];
     // From a sample to the next of the lane's, 8 further on.
     constexpr u32 SECOND = 8 * 16 * S;
@@ -371,10 +373,20 @@ __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const
             a[h / 2][2 * s + 1][h % 2] = in.z;
             a[h / 2][2 * s + 1][2 + h % 2] = in.w;
         }
-    await_copies();
+    // Entries of C / (height width) come to [0, 1].
+    float up = power_of_two_in(plane.height * plane.width), gain = 1.0f / up;
+    const Wave* matrix = matrices + frequency * N * N + blockIdx.z * 16 * T;
+    // A warp has 16 inputs of two outputs: neighbours in the tiles first, as below, but whole sectors.
+#pragma unroll 6
+    for (u32 i = threadIdx.x; i < N * 16 * T; i += CHANGES_THREADS(R)) {
+        u32 k = i / 32 % S * 16 + i % 16, out = i / (32 * S) * 2 + i / 16 % 2;
+        Wave m = matrix[k * N + out];
+        u32* to = (u32*)staged + tile_entry(S, out, k);
+        to[0] = pair_f16(up * m.re, -up * m.im);
+        to[TILE_IMAGINARY] = pair_f16(up * m.im, up * m.re);
+    }
     __syncthreads();
     if (!warp_max(own.any())) return;
-    float gain = 1.0f / (float)(plane.height * plane.width);
     u32* out_at = to.changes + at + 16 * (blockIdx.z * T);
     const uint4* lane_tiles = staged + own.lane;
 #pragma unroll 1
@@ -404,8 +416,8 @@ __device__ void product_of_changes(const Plane& plane, const uint4* tiles, const
 
 #define CHANGES(S, outputs, R)                                                                                                               \
     extern "C" __global__ void __launch_bounds__(CHANGES_THREADS(R), S == 3 ? 5 : S <= 4 ? 3 : 2)                                            \
-    fourier_changes_##outputs(Plane plane, const uint4* tiles, Waters from, Waters to, const Flow* flows, const u32* active) {               \
-        product_of_changes<S, S <= 4 ? S : 2, R>(plane, tiles, from, to, flows, active);                                                     \
+    fourier_changes_##outputs(Plane plane, const Wave* matrices, Waters from, Waters to, const Flow* flows, const u32* active) {             \
+        product_of_changes<S, S <= 4 ? S : 2, R>(plane, matrices, from, to, flows, active);                                                  \
     }
 CHANGES(1, 16, 2)
 CHANGES(2, 32, 2)
@@ -427,7 +439,7 @@ __device__ void product_of_whole(const Plane& plane, const Wave* matrices, const
     TileSamples<1> own(plane, flows, active, true);
     if (!__syncthreads_or(own.any())) return;
     // Entries of a monotone map's are at most 1 / (height width): brought to 16 or less, which is far from where f16 ends on either side.
-    float up = 16.0f * __uint_as_float(__float_as_uint((float)(plane.height * plane.width)) & 0x7f800000u);
+    float up = 16.0f * power_of_two_in(plane.height * plane.width);
     const Wave* matrix = matrices + frequency * N * N;
 #pragma unroll 3
     for (u32 i = threadIdx.x; i < N * N; i += THREADS) {
@@ -550,15 +562,15 @@ fourier_advance(Map map, Reflection by, u32 measure, u32 blocks, float* u, const
     path.write(measure, parts + blockIdx.x);
 }
 
-// Which slopes of an activation with a kink are those above it: a bit for each pixel of a row of a channel, [sample][row][channel]. A thread
-// has one row, of up to 32 pixels.
-extern "C" __global__ void __launch_bounds__(THREADS) kink_masks(Plane plane, const float* slopes, u32* masks) {
+// Where a solution is above its activation's kink: a bit for each pixel of a row of a channel, [sample][row][channel]. A thread has one row,
+// of up to 32 pixels.
+extern "C" __global__ void __launch_bounds__(THREADS) kink_masks(Plane plane, const float* z, u32* masks) {
     u64 at = first_entry(), row = at / plane.channels;
     if (row >= (u64)plane.batch * plane.height) return;
-    const float* from = slopes + row * plane.width * plane.channels + at % plane.channels;
+    const float* from = z + row * plane.width * plane.channels + at % plane.channels;
     u32 mask = 0;
 #pragma unroll 8
-    for (u32 x = 0; x < plane.width; x++) mask |= (u32)(from[x * plane.channels] == 1.0f) << x;
+    for (u32 x = 0; x < plane.width; x++) mask |= (u32)(from[x * plane.channels] > 0.0f) << x;
     masks[at] = mask;
 }
 
@@ -567,6 +579,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 fourier_answer(Map map, float t, const float* slopes, float a, const float* y, float b, float* g, u64 len) {
     for (u64 i = first_entry(); i < len; i += entry_step())
         g[i] = slopes ? g[i] / (slopes[i] + t * (1.0f - slopes[i])) : prox(map, t, g[i]) + (a == 0.0f ? b : fmaf(a, y[i], b));
+}
+
+// Where the solution z is below its activation's kink: g times `gain`, and then times `slope`.
+extern "C" __global__ void __launch_bounds__(THREADS) fourier_answer_at_kink(const float* z, float gain, float slope, float* g, u64 len) {
+    for (u64 i = first_entry(); i < len; i += entry_step())
+        if (!(z[i] > 0.0f)) g[i] = g[i] * gain * slope;
 }
 
 // The first iteration sends everything, and the second too, if it is `twice`; no part of any sample is there.

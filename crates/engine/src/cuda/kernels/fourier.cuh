@@ -51,6 +51,12 @@ struct Reflection {
     float factor;
 };
 
+// What an equation is given, an injection or a gradient x: an iteration is g <- C (u + a x + b) + c x + d.
+struct Source {
+    const float* x;
+    float a, b, c, d;
+};
+
 // ---- transforms in registers ----------------------------------------------------------------------------------------
 
 constexpr double series(double x, int first) {
@@ -384,9 +390,9 @@ __device__ void plane_forth(const Plane& plane, float a, const float* x, float b
     frame.columns_out({spectra, nullptr}, true);
 }
 
-// The images of spectra, plus a x + b; to `second` too, if it is given.
+// The images of spectra, plus a x + b.
 template <u32 N>
-__device__ void plane_back(const Plane& plane, Wave* spectra, float a, const float* x, float b, float* out, float* second) {
+__device__ void plane_back(const Plane& plane, Wave* spectra, float a, const float* x, float b, float* out) {
     Frame<N> frame(plane);
     frame.fetch(x);
     frame.columns_in({spectra, nullptr}, true);
@@ -398,9 +404,7 @@ __device__ void plane_back(const Plane& plane, Wave* spectra, float a, const flo
 #pragma unroll
     for (u32 k = 0; k < N; k++) {
         Wave v = frame.fetched(k);
-        float2 sum = {re[k] + fmaf(a, v.re, b), im[k] + fmaf(a, v.im, b)};
-        __stcg((float2*)(out + frame.pixel(k)), sum);
-        if (second) __stcg((float2*)(second + frame.pixel(k)), sum);
+        __stcg((float2*)(out + frame.pixel(k)), float2{re[k] + fmaf(a, v.re, b), im[k] + fmaf(a, v.im, b)});
     }
 }
 
@@ -415,12 +419,15 @@ __device__ inline float reflected(const Reflection& by, float g) {
     return e + (e - g);
 }
 
-// What is sent of u, which was the reflection of `old` and is that of `next`: all of it, or its change. With slopes d it is linear.
+// The slope of u = 2 prox(g) - g where the activation's is d; and by a pixel's bit of a mask.
+__device__ inline float reflected_slope(const Reflection& by, float d) { return __fdividef(2.0f * d, fmaf(by.t, 1.0f - d, d)) - 1.0f; }
+__device__ inline float masked_slope(const Reflection& by, u32 mask, u32 x) { return mask >> x & 1 ? 1.0f : fmaf(2.0f, by.factor, -1.0f); }
+
+// What is sent of u, which was the reflection of `old` and is that of `next`: all of it, or its change. In an adjoint it is linear, with a slope.
 template <u32 KIND>
-__device__ inline float sent(const Reflection& by, float d, float old, float next, const Flow& flow) {
-    if constexpr (KIND == SLOPES) {
-        float factor = __fdividef(2.0f * d, fmaf(by.t, 1.0f - d, d)) - 1.0f;
-        return factor * (flow.whole_next ? next : next - old) * flow.scale_next;
+__device__ inline float sent(const Reflection& by, float slope, float old, float next, const Flow& flow) {
+    if constexpr (KIND == SLOPES || KIND == MASKS) {
+        return slope * (flow.whole_next ? next : next - old) * flow.scale_next;
     } else {
         // Differences of reflections that are rounded themselves: what is sent adds up to u without drift.
         float u = reflected<KIND>(by, next);
@@ -521,35 +528,46 @@ struct RowStep {
     const Frame<N>& frame;
     const Flow& flow;
     const Reflection& by;
-    // Where g starts anew from, if it does: k, and what comes back is all of u.
-    const float* k;
+    const Source& source;
+    // Whether what comes back is all of u, so that g starts anew.
+    bool anew;
+    // Slopes, or a row's masks.
     const float* slopes;
+    uint2 masks;
     float2 start[SOME], ahead[SOME];
 
-    __device__ RowStep(const Frame<N>& frame, const Flow& flow, const Reflection& by, const float* k, const float* slopes)
-        : frame(frame), flow(flow), by(by), k(k), slopes(slopes) {
+    __device__ RowStep(const Frame<N>& frame, const Flow& flow, const Reflection& by, const Source& source, bool anew, const float* slopes)
+        : frame(frame), flow(flow), by(by), source(source), anew(anew), slopes(slopes) {
+        if (KIND == MASKS) masks = __ldg((const uint2*)((const u32*)slopes + (frame.sample * N + frame.y()) * frame.plane.channels + frame.first + frame.channel()));
         bring(0);
     }
     __device__ void bring(u32 begin) {
+        bool gives = anew || flow.whole_next;
 #pragma unroll
         for (u32 i = 0; i < SOME; i++) {
-            if (k) start[i] = __ldg((const float2*)(k + frame.pixel(begin + i)));
+            if (gives) start[i] = __ldg((const float2*)(source.x + frame.pixel(begin + i)));
             if (KIND == SLOPES) ahead[i] = __ldg((const float2*)(slopes + frame.pixel(begin + i)));
         }
+    }
+    __device__ float2 slopes_at(u32 x, float2 ahead) const {
+        if (KIND == SLOPES) return {reflected_slope(by, ahead.x), reflected_slope(by, ahead.y)};
+        if (KIND == MASKS) return {masked_slope(by, masks.x, x), masked_slope(by, masks.y, x)};
+        return {0.0f, 0.0f};
     }
     __device__ void advance(u32 measure, float (&re)[N], float (&im)[N], float* g, PairPath& path) {
         float back = 1.0f / flow.scale_back;
 #pragma unroll
         for (u32 begin = 0; begin < N; begin += SOME) {
             Wave old[SOME], next[SOME];
-            float2 d[SOME];
+            float2 slope[SOME], added[SOME];
 #pragma unroll
             for (u32 i = 0; i < SOME; i++) {
                 u32 x = begin + i;
                 old[i] = frame.fetched(x);
-                Wave from = k ? Wave{start[i].x, start[i].y} : old[i];
+                Wave from = anew ? Wave{fmaf(source.c, start[i].x, source.d), fmaf(source.c, start[i].y, source.d)} : old[i];
                 next[i] = {fmaf(re[x], back, from.re), fmaf(im[x], back, from.im)};
-                d[i] = KIND == SLOPES ? ahead[i] : float2{0.0f, 0.0f};
+                slope[i] = slopes_at(x, ahead[i]);
+                added[i] = flow.whole_next ? float2{fmaf(source.a, start[i].x, source.b), fmaf(source.a, start[i].y, source.b)} : float2{0.0f, 0.0f};
             }
             if (begin + SOME < N) bring(begin + SOME);
             path.add(measure, old, next);
@@ -558,8 +576,8 @@ struct RowStep {
                 u32 x = begin + i;
                 // By name, since two numbers are else stored one by one.
                 __stcg((float2*)(g + frame.pixel(x)), float2{next[i].re, next[i].im});
-                re[x] = sent<KIND>(by, d[i].x, old[i].re, next[i].re, flow);
-                im[x] = sent<KIND>(by, d[i].y, old[i].im, next[i].im, flow);
+                re[x] = sent<KIND>(by, slope[i].x, old[i].re, next[i].re, flow) + added[i].x;
+                im[x] = sent<KIND>(by, slope[i].y, old[i].im, next[i].im, flow) + added[i].y;
             }
         }
     }
@@ -585,9 +603,9 @@ __device__ inline void conclude_part(const Course& course, u32 iteration, u32 sa
     else conclude_flow(course.stopping, iteration, course.samples, sample, all, course.flows, len);
 }
 
-// One iteration from the products on; iteration 0 only sends all of the first u. `others`: rippling samples are not meant.
+// One iteration from the products on; iteration 0 only sends all of the first u. `others`: rippling samples are not meant. `slopes` may be masks.
 template <u32 N, u32 KIND>
-__device__ void plane_step(const Plane& plane, const Course& course, u32 iteration, const Reflection& by, const Waters& waves, const float* k,
+__device__ void plane_step(const Plane& plane, const Course& course, u32 iteration, const Reflection& by, const Waters& waves, const Source& source,
                            const float* slopes, float* g, u32 others) {
     Frame<N> frame(plane);
     if (course.samples.active[frame.sample] != 1) return;
@@ -601,7 +619,7 @@ __device__ void plane_step(const Plane& plane, const Course& course, u32 iterati
     __syncthreads();
     PairPath path;
     if (frame.has_row()) {
-        RowStep<N, KIND> row(frame, flow, by, flow.whole_back && iteration > 0 ? k : nullptr, slopes);
+        RowStep<N, KIND> row(frame, flow, by, source, flow.whole_back && iteration > 0, slopes);
         float re[N], im[N];
         if (iteration > 0) {
             frame.rows_in(re, im);
@@ -620,19 +638,20 @@ __device__ void plane_step(const Plane& plane, const Course& course, u32 iterati
 
 #define PLANE(N, KIND, name)                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(PLANE_THREADS, N > 28 ? 3 : 4)                                                                       \
-    fourier_plane_##name##_##N(Plane plane, Course course, u32 iteration, Reflection by, Waters waves, const float* k, const float* slopes,  \
+    fourier_plane_##name##_##N(Plane plane, Course course, u32 iteration, Reflection by, Waters waves, Source source, const float* slopes,     \
                                float* g, u32 others) {                                                                                       \
-        plane_step<N, KIND>(plane, course, iteration, by, waves, k, slopes, g, others);                                                      \
+        plane_step<N, KIND>(plane, course, iteration, by, waves, source, slopes, g, others);                                                  \
     }
 #define PLANES(N)                                                                                                                            \
     PLANE(N, SLOPES, slopes)                                                                                                                 \
     PLANE(N, KINKED, kinked)                                                                                                                 \
     PLANE(N, PLAIN_TANH, tanh)                                                                                                               \
+    PLANE(N, MASKS, masks)                                                                                                                   \
     extern "C" __global__ void __launch_bounds__(PLANE_THREADS, N > 28 ? 3 : 4)                                                                       \
     fourier_forth_##N(Plane plane, float a, const float* x, float b, Wave* spectra) {                                                        \
         plane_forth<N>(plane, a, x, b, spectra);                                                                                             \
     }                                                                                                                                        \
     extern "C" __global__ void __launch_bounds__(PLANE_THREADS, N > 28 ? 3 : 4)                                                                       \
-    fourier_back_##N(Plane plane, Wave* spectra, float a, const float* x, float b, float* out, float* second) {                              \
-        plane_back<N>(plane, spectra, a, x, b, out, second);                                                                                 \
+    fourier_back_##N(Plane plane, Wave* spectra, float a, const float* x, float b, float* out) {                                             \
+        plane_back<N>(plane, spectra, a, x, b, out);                                                                                         \
     }

@@ -3,7 +3,7 @@
 //
 // Without pivoting, as on the CPU: the Hermitian part of I + t (I - W) is positive definite where W is monotone. Every inverse is
 // tried on a probe vector; one that is wrong makes all solves with it end as not finite.
-#include "mma.cuh"
+#include "common.cuh"
 
 struct Complex {
     double re, im;
@@ -32,24 +32,13 @@ struct Circular {
     u32 units, side, height, width;
 };
 
-// What comes of an inverse: C = (2 R - I) / (height width) by columns and its conjugate transpose by columns, `padded` numbers to a
-// column, and C itself and its transpose as tiles, if they are wanted; or R, if `plain` is given.
+// What comes of an inverse: C = (2 R - I) / (height width) by columns, `padded` numbers to a column, or R, if `plain` is given.
 struct Reflections {
-    ComplexF* forward;
-    ComplexF* adjoint;
-    u32* forward_tiles;
-    u32* adjoint_tiles;
+    ComplexF* matrices;
     float* plain;
     u32* bad;
     u32 padded, unused;
 };
-
-// Puts an entry of a complex matrix where the products on tensor cores (fourier.cu) find it.
-__device__ inline void put_in_tiles(u32* tiles, u32 padded, u32 frequency, u32 out, u32 in, float re, float im) {
-    u32* to = tiles + (u64)frequency * padded * padded * 2 + tile_entry(padded / 16, out, in);
-    to[0] = pair_f16(re, -im);
-    to[TILE_IMAGINARY] = pair_f16(im, re);
-}
 
 __device__ inline Complex phase_of(const Circular& w, u32 frequency, u32 tap) {
     u32 ky = frequency % w.height, kx = frequency / w.height, centre = w.side / 2;
@@ -83,13 +72,7 @@ __device__ inline void put(const Reflections& to, const Circular& w, u32 frequen
     double gain = 1.0 / ((double)w.height * w.width);
     bool inside = out < w.units && in < w.units;
     float re = inside ? (float)(gain * (2.0 * r.re - (out == in ? 1.0 : 0.0))) : 0.0f, im = inside ? (float)(gain * 2.0 * r.im) : 0.0f;
-    u64 matrix = (u64)frequency * to.padded * to.padded;
-    to.forward[matrix + (u64)in * to.padded + out] = {re, im};
-    to.adjoint[matrix + (u64)out * to.padded + in] = {re, -im};
-    if (!to.forward_tiles) return;
-    float whole_re = inside ? (float)(2.0 * r.re - (out == in ? 1.0 : 0.0)) : 0.0f, whole_im = inside ? (float)(2.0 * r.im) : 0.0f;
-    put_in_tiles(to.forward_tiles, to.padded, frequency, out, in, whole_re, whole_im);
-    put_in_tiles(to.adjoint_tiles, to.padded, frequency, in, out, whole_re, -whole_im);
+    to.matrices[((u64)frequency * to.padded + in) * to.padded + out] = {re, im};
 }
 
 // y = A x for a matrix that lies in tiles: this thread has the entries (16 i + its row, 16 j + its column). y is x's twin in shared memory.
@@ -276,5 +259,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) put_resolvents(Circular w,
         u64 frequency = at / side / side;
         bool inside = out < n && in < n;
         put(to, w, frequency, out, in, inside ? matrices[(frequency * n + out) * n + in] : Complex{0.0, 0.0});
+    }
+}
+
+// Every matrix becomes its conjugate transpose. A thread has an entry of one half, and the one that it changes places with.
+extern "C" __global__ void __launch_bounds__(THREADS) turn_matrices(u32 padded, ComplexF* matrices, u64 len) {
+    for (u64 at = first_entry(); at < len; at += entry_step()) {
+        u32 out = at % padded, in = at / padded % padded;
+        if (out < in) continue;
+        ComplexF* matrix = matrices + at / padded / padded * padded * padded;
+        ComplexF one = matrix[in * padded + out], other = matrix[out * padded + in];
+        matrix[in * padded + out] = {other.re, -other.im};
+        matrix[out * padded + in] = {one.re, -one.im};
     }
 }

@@ -200,12 +200,14 @@ struct Ripples {
         return {__shfl_sync(~0u, of.x, lane), __shfl_sync(~0u, of.y, lane), __shfl_sync(~0u, of.z, lane), __shfl_sync(~0u, of.w, lane)};
     }
     // What is sent of two channels of pixel x.
-    __device__ static u32 sent_of(const Reflection& by, const Flow& flow, const Wave& old, const Wave& next, float2 slopes, uint2 masks, u32 x) {
+    __device__ static u32 sent_of(const Reflection& by, const Flow& flow, const Wave& old, const Wave& next, float2 d, uint2 masks, u32 x) {
         if constexpr (KIND == MASKS) {
             float below = fmaf(2.0f, by.factor, -1.0f);
             return narrow({(masks.x >> x & 1 ? 1.0f : below) * (next.re - old.re) * flow.scale_next,
                            (masks.y >> x & 1 ? 1.0f : below) * (next.im - old.im) * flow.scale_next});
         } else {
+            float2 slopes = {0.0f, 0.0f};
+            if (KIND == SLOPES) slopes = {reflected_slope(by, d.x), reflected_slope(by, d.y)};
             return narrow({sent<KIND>(by, slopes.x, old.re, next.re, flow), sent<KIND>(by, slopes.y, old.im, next.im, flow)});
         }
     }
