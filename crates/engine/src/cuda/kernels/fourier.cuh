@@ -33,7 +33,7 @@ __device__ inline Wave widen(u32 both) {
 struct Flow {
     u32 whole_back, whole_next;
     float scale_back, scale_next;
-    // What the roundings since all of u was sent may have added up to.
+    // What the roundings since all of u was sent may have added up to; where all of it comes back, what that of the next change may be.
     double error;
 };
 __device__ inline bool is_whole(const Flow* flows, u64 sample) { return !flows || flows[sample].whole_back; }
@@ -218,7 +218,9 @@ __device__ inline float change_scale(double size) {
 // will need all of u.
 __device__ inline Flow next_flow(const Flow& flow, u32 iteration, double gap, double error, bool wanted, u64 len) {
     bool whole = (iteration + 1) % WHOLE_PERIOD == 0 && (wanted || gap < error);
-    return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(gap / sqrt((double)len)), error};
+    // All of u that comes back next undoes what rounding has brought, which may be far more than the iteration itself still changes.
+    double bound = flow.whole_next ? gap + error : gap, left = flow.whole_next ? LEAST_ROUNDING * bound : error;
+    return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(bound / sqrt((double)len)), left};
 }
 
 // ---- whole images -----------------------------------------------------------------------------------------------------
@@ -495,9 +497,7 @@ struct PairPath {
 __device__ inline void conclude_flow(const Stopping& stopping, u32 iteration, const Samples& samples, u32 sample, const Distance& d, Flow* flows, u64 len) {
     if (flows) {
         Flow flow = flows[sample];
-        double gap = sqrt(d.difference), error = flow.whole_back ? 0.0 : flow.error + CHANGE_ROUNDING * gap;
-        // What `begin_changes` knew of the change that was sent.
-        if (iteration == 1) error = flow.error;
+        double gap = sqrt(d.difference), error = flow.error + (flow.whole_back ? 0.0 : CHANGE_ROUNDING * gap);
         double residual = residual_of(stopping.measure, d);
         bool rough = !samples.progress[sample].bad && error > ROUNDING_SHARE * stopping.tolerance * sqrt(d.size);
         flows[sample] = next_flow(flow, iteration, gap, error, rough && residual <= AHEAD * stopping.tolerance, len);
