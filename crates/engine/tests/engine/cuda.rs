@@ -972,20 +972,21 @@ fn circular_convolutions_of_other_sizes_by_peaceman_rachford() {
     ]);
 }
 
-/// What whole images are given and where they start: injections inside and outside of the activation, a shift, any start.
+/// What whole images are given and where they start: injections inside and outside of the activation, a shift, any start. Several samples
+/// of the larger images: where all of a sample's waves come back, now and then its g moves by far more than just before.
 #[test]
 fn injections_and_starts_of_circular_convolutions() {
     let Some(gpu) = gpu("injections and starts of circular convolutions") else { return };
     let mut failures = Failures::default();
     let exact = exact();
-    for (channels, side) in [(4, 8), (16, 28)] {
+    for (channels, side, batch) in [(4, 8, 2), (16, 28, 6)] {
         let operator =
             Operator::Conv { channels, height: side, width: side, padding: Padding::Circular, kernel: 3 };
         for (injection, shift) in [(Injection::Outer, 0.3), (Injection::Outer, 0.0), (Injection::Inner, 0.3)]
         {
             let map =
                 changed(operator, |plain| Parts { activation: Activation::Relu, injection, shift, ..plain });
-            let (problem, solver) = (contracting(map, 2, 17), Solver::PeacemanRachford { step: 0.8 });
+            let (problem, solver) = (contracting(map, batch, 17), Solver::PeacemanRachford { step: 0.8 });
             let tight = stopping(1e-12, 2000);
             let (expected, _) = solved(&exact, &problem, &solver, &tight, Start::Constant(0.0)).unwrap();
             let what = || format!("{operator:?}, {injection:?} with shift {shift}");
