@@ -6,11 +6,14 @@
 use crate::cpu::activation::{Scalar, Sigmoid, Softplus, Tanh, activate_plain};
 use crate::cpu::simd::{Lanes, for_vectors, get, put};
 use crate::map::Formula;
-use crate::{Activation, EngineError, Injection, Result, ShapedMap};
+use crate::{Activation, EngineError, Injection, Real, Result, ShapedMap};
 
-/// Newton steps for smooth activations. From the start below, 12 steps reach rounding level for every step `t` in
+/// The most Newton steps for smooth activations. From `Start::Middle`, 12 reach rounding level for every step `t` in
 /// `[1/64, 64]` (tested); outside that range `check_splitting` refuses.
 const NEWTON_STEPS: usize = 14;
+/// A step of Newton's method is the last if it is smaller than this times the root of a number's rounding, relatively: what is
+/// left is its square times `|1 - t| |s''| / (2 min(t, 1))`, below `32 |s''|` for those `t`.
+const NEWTON_LAST: f64 = 1.0 / 32.0;
 pub(crate) const STEP_RANGE: std::ops::RangeInclusive<f64> = 1.0 / 64.0..=64.0;
 
 /// Refuses maps and steps for which the splittings make no sense.
@@ -65,9 +68,9 @@ pub(crate) fn prox_row<V: Lanes>(activation: Activation, t: f64, row: &mut [V::E
         Activation::Softsign => for_vectors!(V, row.len(), |at, count| {
             put(softsign::<V>(t, get::<V>(row, at, count)), row, at, count);
         }),
-        Activation::Tanh => newton::<V, _>(t, row, Tanh),
-        Activation::Sigmoid => newton::<V, _>(t, row, Sigmoid),
-        Activation::Softplus { beta } => newton::<V, _>(t, row, Softplus { beta }),
+        Activation::Tanh => newton::<V, _>(t, row, Tanh, Start::Bent { slope: 1.0, bound: 1.0 }),
+        Activation::Sigmoid => newton::<V, _>(t, row, Sigmoid, Start::Bent { slope: 0.25, bound: 0.5 }),
+        Activation::Softplus { beta } => newton::<V, _>(t, row, Softplus { beta }, Start::Middle),
     }
 }
 
@@ -100,34 +103,85 @@ fn softsign<V: Lanes>(t: f64, g: V) -> V {
     (x / (V::one() + x)).copysign(g)
 }
 
+/// Where Newton's method begins for an activation, `gap` from the value at 0.
+#[derive(Clone, Copy)]
+enum Start {
+    /// In the middle of what its slopes allow.
+    Middle,
+    /// For a function that is odd around its value at 0, with that slope there, and bends towards a bound that is so far away: where
+    /// the lines of both meet `gap`. From there steps go one way.
+    Bent { slope: f64, bound: f64 },
+}
+
+impl Start {
+    #[inline(always)]
+    fn at<V: Lanes>(self, t: f64, gap: V) -> V {
+        match self {
+            Self::Middle => gap * V::constant(0.5 / t.min(1.0) + 0.5 / t.max(1.0)),
+            Self::Bent { slope, bound } => {
+                let size = gap.abs();
+                let near = size * V::constant(1.0 / (t + (1.0 - t) * slope));
+                let far = (size - V::constant((1.0 - t) * bound)) * V::constant(1.0 / t);
+                (if t < 1.0 { near.max(far) } else { near.min(far) }).copysign(gap)
+            }
+        }
+    }
+}
+
+/// Vectors whose roots are looked for at once: the steps of one wait for each other.
+const ABREAST: usize = 2;
+
 /// Newton's method for `r(x) = t x + (1 - t) s(x) - g`, kept inside a bracket. `r` increases with slopes between
 /// `min(1, t)` and `max(1, t)`, so a step of Newton's method never needs more than a bisection to be kept inside.
+/// A number stays where its last step led, however many its neighbours still need.
 #[inline(always)]
-fn newton<V: Lanes, S: Scalar>(t: f64, row: &mut [V::Elem], s: S) {
+fn newton<V: Lanes, S: Scalar>(t: f64, row: &mut [V::Elem], s: S, start: Start) {
     let (tv, rest) = (V::constant(t), V::constant(1.0 - t));
     let (shallow, steep) = (V::constant(1.0 / t.min(1.0)), V::constant(1.0 / t.max(1.0)));
     let at_zero = rest * s.value(V::zero());
-    for_vectors!(V, row.len(), |at, count| {
-        let g = get::<V>(row, at, count);
-        // From the value at 0, the slopes bound the root.
-        let gap = g - at_zero;
-        let (one, other) = (gap * shallow, gap * steep);
-        let (mut lo, mut hi) = (one.min(other), one.max(other));
-        let mut x = V::constant(0.5) * (lo + hi);
-        for _ in 0..NEWTON_STEPS {
-            let value = s.value(x);
-            let r = rest.fma(value, tv.fma(x, -g));
-            let negative = r.lt(V::zero());
-            lo = V::select(negative, x, lo);
-            hi = V::select(negative, hi, x);
-            let next = x - r / rest.fma(s.slope(x, value), tv);
-            let middle = V::constant(0.5) * (lo + hi);
-            let below = next.lt(lo);
-            let above = hi.lt(next);
-            x = V::select(below, middle, V::select(above, middle, next));
+    let last = V::constant(NEWTON_LAST * V::Elem::EPSILON.to_f64().sqrt());
+    for group in row.chunks_mut(ABREAST * V::N) {
+        let len = group.len();
+        let place = |k: usize| {
+            let at = len.min(k * V::N);
+            (at, V::N.min(len - at))
+        };
+        let mut g = [V::zero(); ABREAST];
+        let (mut lo, mut hi, mut x, mut moves) = (g, g, g, [V::one(); ABREAST]);
+        for k in 0..ABREAST {
+            let (at, count) = place(k);
+            g[k] = get(group, at, count);
+            // From the value at 0, the slopes bound the root.
+            let gap = g[k] - at_zero;
+            let (one, other) = (gap * shallow, gap * steep);
+            (lo[k], hi[k]) = (one.min(other), one.max(other));
+            x[k] = start.at(t, gap);
         }
-        put(s.value(x), row, at, count);
-    });
+        for _ in 0..NEWTON_STEPS {
+            for k in 0..ABREAST {
+                let value = s.value(x[k]);
+                let r = rest.fma(value, tv.fma(x[k], -g[k]));
+                let negative = r.lt(V::zero());
+                lo[k] = V::select(negative, x[k], lo[k]);
+                hi[k] = V::select(negative, hi[k], x[k]);
+                let next = x[k] - r / rest.fma(s.slope(x[k], value), tv);
+                let middle = V::constant(0.5) * (lo[k] + hi[k]);
+                let (below, above) = (next.lt(lo[k]), hi[k].lt(next));
+                let inside = V::select(below, middle, V::select(above, middle, next));
+                let beyond = (next - x[k]).abs() - last * next.abs();
+                let beyond = V::select(below, V::one(), V::select(above, V::one(), beyond));
+                x[k] = V::select(V::zero().lt(moves[k]), inside, x[k]);
+                moves[k] = V::select(V::zero().lt(beyond), moves[k], V::zero());
+            }
+            if moves[0].max(moves[1]).largest() == V::Elem::ZERO {
+                break;
+            }
+        }
+        for (k, &x) in x.iter().enumerate() {
+            let (at, count) = place(k);
+            put(s.value(x), group, at, count);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -196,6 +250,22 @@ mod tests {
                         error < 4e-6 * (1.0 + from_single.abs()),
                         "{activation:?}, t = {t}, g = {g} in f32: {z32} {from_single}"
                     );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bits_do_not_depend_on_the_neighbours() {
+        let g: Vec<f32> = (-40..=40).map(|k| (k as f32).powi(3) * 1e-4).collect();
+        for activation in [Activation::Tanh, Activation::Sigmoid, Activation::Softplus { beta: 2.0 }] {
+            for (isa, t) in Isa::available().flat_map(|isa| [0.05, 0.7, 20.0].map(|t| (isa, t))) {
+                let mut row = g.clone();
+                isa.dispatch(Prox { activation, t, row: &mut row });
+                for (&g, &z) in g.iter().zip(&row) {
+                    let mut alone = [g];
+                    isa.dispatch(Prox { activation, t, row: &mut alone });
+                    assert_eq!(alone[0].to_bits(), z.to_bits(), "{activation:?}, t = {t}, g = {g}");
                 }
             }
         }
