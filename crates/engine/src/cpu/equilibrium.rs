@@ -7,7 +7,7 @@ use crate::cpu::buffer::Buffer;
 use crate::cpu::conv::Accuracy;
 use crate::cpu::linear::Linear;
 use crate::cpu::memory::reserved;
-use crate::cpu::packed::{check_finite, check_len};
+use crate::cpu::packed::{check_finite, check_gradients, check_len};
 use crate::cpu::plan::{Common, CpuPlan, Inputs, Prepared, Worker, check_solver};
 use crate::cpu::pullback::Cotangents;
 use crate::cpu::simd::SimdReal;
@@ -180,16 +180,7 @@ macro_rules! equilibria {
                 check_len("gy", gy.len(), batch * sizes.injection)?;
                 let gz = gz.map(|gz| sizes.states_mut("gz", gz)).transpose()?;
                 let map = plan.packed.map;
-                if gw.len() != map.weight_count() {
-                    let (needed, given) = (map.weight_count(), gw.len());
-                    return Err(EngineError::Invalid(format!(
-                        "{:?} has {needed} weight arrays, {given} gradients were given",
-                        map.formula
-                    )));
-                }
-                for (index, array) in gw.iter().enumerate() {
-                    check_len("a weight gradient", array.len(), map.weight_len(index))?;
-                }
+                check_gradients(&map, gw.iter().map(|array| array.len()))?;
                 let gy = &mut gy[..batch * sizes.injection];
                 self.pull_back(plan, batch, Cotangents { z, y, g, gz, gy }, gw);
                 Ok(())

@@ -47,17 +47,7 @@ impl<T: SimdReal> Packed<T> {
     /// Checks and packs the weights, in the order given with [`ShapedMap`].
     pub fn load(&mut self, weights: &[&[T]]) -> Result<()> {
         let map = &self.map;
-        if weights.len() != map.weight_count() {
-            return Err(EngineError::Invalid(format!(
-                "{:?} has {} weight arrays, {} were given",
-                map.formula,
-                map.weight_count(),
-                weights.len()
-            )));
-        }
-        for (index, array) in weights.iter().enumerate() {
-            check_len(WEIGHT_NAMES[index], array.len(), map.weight_len(index))?;
-        }
+        check_weights(map, weights.iter().map(|array| array.len()))?;
         let weights: Vec<&[T]> =
             weights.iter().enumerate().map(|(k, array)| &array[..map.weight_len(k)]).collect();
         for (index, array) in weights.iter().enumerate() {
@@ -96,6 +86,32 @@ const WEIGHT_NAMES: [&str; 4] = ["weights[0]", "weights[1]", "weights[2]", "weig
 /// An array must hold at least as many numbers as a call needs.
 pub(crate) fn check_len(what: &'static str, found: usize, needed: usize) -> Result<()> {
     if found < needed { Err(EngineError::Length { what, found, needed }) } else { Ok(()) }
+}
+
+/// Refuses arrays that are not a map's weights, by their lengths.
+pub(crate) fn check_weights(map: &ShapedMap, lens: impl ExactSizeIterator<Item = usize>) -> Result<()> {
+    check_arrays(map, lens, "", WEIGHT_NAMES)
+}
+
+/// Refuses arrays that are not for the gradients of a map's weights, by their lengths.
+pub(crate) fn check_gradients(map: &ShapedMap, lens: impl ExactSizeIterator<Item = usize>) -> Result<()> {
+    check_arrays(map, lens, "gradients ", ["a weight gradient"; 4])
+}
+
+fn check_arrays(
+    map: &ShapedMap,
+    lens: impl ExactSizeIterator<Item = usize>,
+    what: &str,
+    names: [&'static str; 4],
+) -> Result<()> {
+    let (needed, given) = (map.weight_count(), lens.len());
+    if given != needed {
+        let formula = map.formula;
+        return Err(EngineError::Invalid(format!(
+            "{formula:?} has {needed} weight arrays, {given} {what}were given"
+        )));
+    }
+    lens.enumerate().try_for_each(|(index, len)| check_len(names[index], len, map.weight_len(index)))
 }
 
 /// Refuses infinities and NaN.

@@ -10,7 +10,7 @@ use super::plan::{CudaPlan, Operators, Work};
 use super::product::{Axis, Factor, add_outer_products};
 use super::solve::{MOST, Method, Problem};
 use super::{Cuda, not_yet};
-use crate::cpu::packed::check_len;
+use crate::cpu::packed::{check_gradients, check_len};
 use crate::cpu::{check_solver, check_splitting};
 use crate::map::Formula;
 use crate::{
@@ -261,7 +261,10 @@ impl Equilibria for Cuda {
         gw: &mut [Memory<f32>],
     ) -> Result<()> {
         let (map, how) = (plan.operators.map, (solver, stopping));
-        check_len("gy", gy.len(), check_call(plan, batch)?.injections)?;
+        let sizes = check_call(plan, batch)?;
+        check_len("y", y.len(), sizes.injections)?;
+        check_len("g", g.len(), sizes.states)?;
+        check_len("gy", gy.len(), sizes.injections)?;
         if self.gradient_at_kink(plan, batch, z, v, how, reports, gy, gw)? {
             return Ok(());
         }
@@ -331,12 +334,8 @@ impl Cuda {
         g: &mut Memory<f32>,
         reports: &mut CudaReports,
     ) -> Result<Derivative> {
-        let sizes = check_call(plan, batch)?;
-        check_solver(solver, stopping)?;
-        check_len("reports", reports.0.len(), batch)?;
-        check_len("z", z.len(), sizes.states)?;
+        let sizes = check_adjoint(plan, batch, z, v, (solver, stopping), reports)?;
         check_len("y", y.len(), sizes.injections)?;
-        check_len("v", v.len(), sizes.states)?;
         check_len("g", g.len(), sizes.states)?;
         if let Some((onchip, problem)) = plan.operators.onchip(batch, solver, stopping) {
             let known = match onchip {
@@ -456,7 +455,7 @@ impl Cuda {
         }
         let CudaPlan { operators, work, .. } = plan;
         let map = operators.map;
-        check_gradients(&map, gw)?;
+        check_gradients(&map, gw.iter().map(Memory::len))?;
         if known == Derivative::Unknown {
             operators.linearise(batch, z, y, work)?;
         }
@@ -512,12 +511,8 @@ impl Cuda {
         if plan.operators.kink().is_none() {
             return Ok(false);
         }
-        let sizes = check_call(plan, batch)?;
-        check_solver(solver, stopping)?;
-        check_len("reports", reports.0.len(), batch)?;
-        check_len("z", z.len(), sizes.states)?;
-        check_len("v", v.len(), sizes.states)?;
-        check_gradients(&plan.operators.map, gw)?;
+        check_adjoint(plan, batch, z, v, (solver, stopping), reports)?;
+        check_gradients(&plan.operators.map, gw.iter().map(Memory::len))?;
         let scheme = prepare(&mut plan.operators, solver, Pass::Backward)?;
         let CudaPlan { operators, work, .. } = plan;
         let Scheme::Fourier { step } = scheme else { return Ok(false) };
@@ -531,19 +526,21 @@ impl Cuda {
     }
 }
 
-/// Refuses gradients that are not those of a map's weights.
-fn check_gradients(map: &ShapedMap, gw: &[Memory<f32>]) -> Result<()> {
-    if gw.len() != map.weight_count() {
-        let (needed, given) = (map.weight_count(), gw.len());
-        return Err(EngineError::Invalid(format!(
-            "{:?} has {needed} weight arrays, {given} gradients were given",
-            map.formula
-        )));
-    }
-    for (index, array) in gw.iter().enumerate() {
-        check_len("a weight gradient", array.len(), map.weight_len(index))?;
-    }
-    Ok(())
+/// Refuses what no adjoint can be solved with.
+fn check_adjoint(
+    plan: &CudaPlan,
+    batch: usize,
+    z: &Memory<f32>,
+    v: &Memory<f32>,
+    (solver, stopping): (&Solver, &Stopping),
+    reports: &CudaReports,
+) -> Result<Sizes> {
+    let sizes = check_call(plan, batch)?;
+    check_solver(solver, stopping)?;
+    check_len("reports", reports.0.len(), batch)?;
+    check_len("z", z.len(), sizes.states)?;
+    check_len("v", v.len(), sizes.states)?;
+    Ok(sizes)
 }
 
 impl Operators {

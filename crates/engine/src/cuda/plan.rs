@@ -13,7 +13,7 @@ use super::onchip_anderson::{self, TogetherMemory};
 use super::product::{Active, Axis, Factor, Lie, Target, multiply};
 use super::resolvent::Resolvent;
 use super::solve::{Distance, MethodMemory, SampleMemory};
-use crate::cpu::packed::check_len;
+use crate::cpu::packed::check_weights;
 use crate::map::{Formula, product_fits};
 use crate::{Activation, EngineError, Injection, Operator, PNorm, Result, ShapedMap};
 
@@ -180,8 +180,6 @@ fn planes(map: &ShapedMap) -> usize {
     if map.formula == Formula::Single { 1 } else { 2 }
 }
 
-const WEIGHT_NAMES: [&str; 4] = ["weights[0]", "weights[1]", "weights[2]", "weights[3]"];
-
 impl CudaPlan {
     pub(super) fn new(gpu: &Arc<Gpu>, map: &ShapedMap, batch: usize) -> Result<Self> {
         if batch == 0 {
@@ -256,17 +254,7 @@ impl Operators {
     /// GPU, and every solve says so in its reports.
     pub fn load(&mut self, weights: &[&Memory<f32>]) -> Result<()> {
         let map = &self.map;
-        if weights.len() != map.weight_count() {
-            return Err(EngineError::Invalid(format!(
-                "{:?} has {} weight arrays, {} were given",
-                map.formula,
-                map.weight_count(),
-                weights.len()
-            )));
-        }
-        for (index, array) in weights.iter().enumerate() {
-            check_len(WEIGHT_NAMES[index], array.len(), map.weight_len(index))?;
-        }
+        check_weights(map, weights.iter().map(|array| array.len()))?;
         if let Some(resolvent) = &mut self.resolvent {
             resolvent.forget();
         }

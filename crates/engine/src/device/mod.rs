@@ -7,18 +7,20 @@ mod graphs;
 mod integrate;
 mod layers;
 mod parametrise;
+mod room;
 mod spectra;
 mod summary;
 
 pub use custom::{CustomMap, CustomMaps};
 pub use data_sets::{DataSets, Images, MIRRORED, Order, Picks, View};
-pub use equilibria::{Equilibria, Room};
+pub use equilibria::Equilibria;
 pub use graphs::{
     EncoderShape, GraphDropout, GraphSpec, Graphs, LabelledNodes, NodeArray, Opinion, Propagate,
 };
 pub use integrate::{Integrate, OdeOutcome, OdeReport, OdeTolerance};
 pub use layers::Layers;
 pub use parametrise::{Parametrise, free_parameters};
+pub use room::Room;
 pub use spectra::Spectra;
 pub use summary::{Pass, Summary};
 

@@ -1241,6 +1241,30 @@ fn refused_gradients_leave_their_arrays() {
     }
 }
 
+/// Also where a gradient is found without them.
+#[test]
+fn injections_that_are_too_short_are_refused() {
+    let Some(gpu) = gpu("injections that are too short") else { return };
+    let operator = Operator::Conv { channels: 4, height: 8, width: 8, padding: Padding::Circular, kernel: 3 };
+    let map = changed(operator, |plain| Parts { activation: Activation::Relu, ..plain });
+    let problem = contracting(map, 2, 31);
+    let (states, rule) = (problem.y.len(), stopping(1e-3, 50));
+    let mut plan = planned(gpu, &problem);
+    let [z, v] = [5, 6].map(|seed| up(gpu, &numbers(seed, states)));
+    let mut gw = vec![gpu.zeros(map.weight_len(0)).unwrap()];
+    let mut refuses = |lens: [usize; 3], what: &str| {
+        let [y, mut g, mut gy] = lens.map(|len| gpu.zeros(len).unwrap());
+        let (solver, reports) = (Solver::PeacemanRachford { step: 0.8 }, &mut gpu.reports(2).unwrap());
+        let found = gpu
+            .implicit_gradient(&mut plan, 2, &z, &y, &v, &solver, &rule, &mut g, reports, &mut gy, &mut gw);
+        let sentence = found.unwrap_err().to_string();
+        assert!(sentence.starts_with(what), "{sentence}");
+    };
+    refuses([1, states, states], "y holds 1 ");
+    refuses([states, 1, states], "g holds 1 ");
+    refuses([states, states, 1], "gy holds 1 ");
+}
+
 /// Residuals after two applications, forward and adjoint, against those in `f64`: what stops a solve is measured alike, whatever
 /// rounding makes of the number of iterations.
 #[test]
