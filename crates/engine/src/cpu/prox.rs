@@ -173,7 +173,7 @@ fn newton<V: Lanes, S: Scalar>(t: f64, row: &mut [V::Elem], s: S, start: Start) 
                 x[k] = V::select(V::zero().lt(moves[k]), inside, x[k]);
                 moves[k] = V::select(V::zero().lt(beyond), moves[k], V::zero());
             }
-            if moves[0].max(moves[1]).largest() == V::Elem::ZERO {
+            if moves.into_iter().fold(V::zero(), V::max).largest() == V::Elem::ZERO {
                 break;
             }
         }

@@ -373,13 +373,12 @@ impl<D: Backend> Equilibrium<D> {
         tally: &mut D::Tally,
     ) -> Result<()> {
         self.require_solved(batch)?;
-        let Adjoint::Implicit { solver, stopping } = self.adjoint else {
-            self.pull_back(batch, None, y, v, room.made(&*self.device)?)?;
-            std::mem::swap(y, room.made(&*self.device)?);
-            return self.count_adjoints(batch, tally);
+        let Some((solver, stopping)) = self.implicit_adjoint()? else {
+            let gy = room.made(&*self.device)?;
+            self.pull_back(batch, None, y, v, gy)?;
+            std::mem::swap(y, gy);
+            return Ok(());
         };
-        let solver = solver.resolved(self.step.unwrap_or(1.0));
-        let stopping = self.resolved_stopping(stopping)?;
         let Self { device, workspace, weights, map, .. } = self;
         let (device, ws) = (&**device, made(workspace)?);
         let Workspace { plan, shifted, z, g, adjoint_reports: reports, .. } = ws;
@@ -413,6 +412,12 @@ impl<D: Backend> Equilibrium<D> {
         })
     }
 
+    /// How adjoint equations are solved, if they are.
+    fn implicit_adjoint(&mut self) -> Result<Option<(subdeq_engine::Solver, subdeq_engine::Stopping)>> {
+        let Adjoint::Implicit { solver, stopping } = self.adjoint else { return Ok(None) };
+        Ok(Some((solver.resolved(self.step.unwrap_or(1.0)), self.resolved_stopping(stopping)?)))
+    }
+
     /// Pulls `v` back at the states `at`, or at those of the workspace.
     fn pull_back(
         &mut self,
@@ -422,13 +427,7 @@ impl<D: Backend> Equilibrium<D> {
         v: &D::Array,
         gy: &mut D::Array,
     ) -> Result<()> {
-        let step = self.step.unwrap_or(1.0);
-        let adjoint = match self.adjoint {
-            Adjoint::Implicit { solver, stopping } => {
-                Some((solver.resolved(step), self.resolved_stopping(stopping)?))
-            }
-            Adjoint::Phantom { .. } | Adjoint::Unrolled { .. } => None,
-        };
+        let adjoint = self.implicit_adjoint()?;
         let Self { device, workspace, weights, map, .. } = self;
         let device = &**device;
         let Workspace { plan, shifted, z, g, gz, gy: part, trajectory, discarded, adjoint_reports, .. } =

@@ -265,7 +265,7 @@ impl<D: Backend> Block<D> {
         if let ([injection], false) = (&mut self.injections[..], self.rectified) {
             // Nothing asks for the injection any more.
             let gy = &mut b.y;
-            self.core.backward_over(batch, gy, &b.gz, &mut b.gy, tally)?;
+            self.core.backward_over(device, batch, gy, &mut b.gz, &mut b.gy, tally)?;
             if let Some(reflection) = &mut self.reflection {
                 reflection.pull_to_injections(device, len, gy)?;
             }

@@ -148,21 +148,23 @@ impl<D: Backend> CoreLayer<D> {
         }
     }
 
-    /// The same for an equilibrium whose injection is not needed any more: `y` becomes its gradient. `room` is for as many numbers.
+    /// The same where the injection is not needed any more: `y` becomes its gradient. `room` is for as many numbers.
     pub fn backward_over(
         &mut self,
+        device: &D,
         batch: usize,
         y: &mut D::Array,
-        gz: &D::Array,
+        gz: &mut D::Array,
         room: &mut Room<D::Array>,
         tally: &mut D::Tally,
     ) -> Result<()> {
-        match self {
-            Self::Equilibrium { layer, .. } => layer.backward_over(batch, y, gz, room, tally),
-            Self::Explicit { .. } | Self::Ode { .. } => {
-                Err(Error::invalid("only an equilibrium leaves a gradient where its injection was"))
-            }
+        if let Self::Equilibrium { layer, .. } = self {
+            return layer.backward_over(batch, y, gz, room, tally);
         }
+        let gy = room.made(device)?;
+        self.backward(device, batch, y, gz, gy, tally)?;
+        std::mem::swap(y, gy);
+        Ok(())
     }
 
     /// The updates of its parameters.
