@@ -121,9 +121,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         return on_device!(args.compute.device()?, |device| certify_run(args, model, &device));
     }
-    let (Some(name), weights) = (&args.map, &args.weights) else {
-        return match args.weights {
-            Some(_) => Err(Failure::usage("--weights needs a --map, for example --map subdeq-tanh")),
+    let weights = &args.weights;
+    let Some(name) = &args.map else {
+        return match weights {
+            Some(path) => {
+                Array::read(path, args.tensor.as_deref())?; // a damaged model lacks no --map
+                Err(Failure::usage("--weights needs a --map, for example --map subdeq-tanh"))
+            }
             None => example(args),
         };
     };
