@@ -266,7 +266,7 @@ int main() {
     double difference = 0.0, size = 0.0;
     for (size_t i = 0; i < 2 * waves; i++) difference += (a[i] - b[i]) * (double)(a[i] - b[i]), size += a[i] * (double)a[i];
     printf("they differ by %.3g\n", sqrt(difference / size));
-    measure("product of changes", [&] { fourier_changes_48<<<grid, CHANGES_THREADS(2)>>>(plane, (Wave*)matrices, from, from, flows, active); });
+    measure("product of changes", [&] { fourier_changes_48<<<grid, CHANGES_THREADS(2), 2 * 48 * 48 * sizeof(Wave)>>>(plane, (Wave*)matrices, from, from, flows, active); });
     Progress start = {INFINITY, 0, 0};
     Samples samples = {of(std::vector<Progress>(TUNED_BATCH, start)), room<Report>(TUNED_BATCH), active, of(std::vector<u32>(1, TUNED_BATCH)), room<Distance>(TUNED_BATCH)};
     Course course = {{-1.0, RELATIVE, 100000, 0, 0}, samples, room<Distance>(TUNED_BATCH * 6), arrived, flows};
@@ -276,7 +276,7 @@ int main() {
     allow(fourier_forth_32, planes), allow(fourier_back_32, planes);
     dim3 blocks(TUNED_BATCH * 6), ripple_blocks(TUNED_BATCH * TUNED_CHANNELS / Ripples<32, KINKED>::CHANNELS);
     // Iteration 1 of many: all samples go on sending changes.
-    auto products = [&] { fourier_changes_48<<<grid, CHANGES_THREADS(2)>>>(plane, (Wave*)matrices, from, from, flows, active); };
+    auto products = [&] { fourier_changes_48<<<grid, CHANGES_THREADS(2), 2 * 48 * 48 * sizeof(Wave)>>>(plane, (Wave*)matrices, from, from, flows, active); };
     auto kinked = [&] { fourier_ripple_kinked_32<<<ripple_blocks, RIPPLE_THREADS, ripple>>>(plane, course, 1, by, changes, slopes, g); };
     auto sloping = [&] { fourier_ripple_slopes_32<<<ripple_blocks, RIPPLE_THREADS, sloping_ripple>>>(plane, course, 1, by, changes, slopes, g); };
     u32 *ones = of(std::vector<u32>(TUNED_BATCH, 1)), *changes_before = pairs(waves, 0x20002000u);

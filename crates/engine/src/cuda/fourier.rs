@@ -449,7 +449,9 @@ impl Iteration<'_> {
             let grid = Grid(grid.0, grid.1, product.blocks);
             let arguments =
                 [(&plane).into(), matrices.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
-            let block = Block { threads: product.threads, shared: 0 };
+            // A block's part of the matrix, as it is and in halves, twice for its real form.
+            let part = shape.padded() * shape.padded() / product.blocks as usize * size_of::<Wave>();
+            let block = Block { threads: product.threads, shared: 2 * part as u32 };
             self.gpu.launch_blocks(product.name, grid, block, &arguments)?;
         }
         if !in_place {

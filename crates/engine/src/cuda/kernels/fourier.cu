@@ -354,10 +354,20 @@ struct TileSamples {
 template <u32 S, u32 T, u32 R>
 __device__ void product_of_changes(const Plane& plane, const Wave* matrices, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
     constexpr u32 TILES = 4 * T * S * 32, N = 16 * S;
-    __shared__ uint4 staged[TILES];
+    uint4* staged = (uint4*)launch_memory;
     u64 frequency = blockIdx.x;
     TileSamples<R> own(plane, flows, active, false);
     if (!__syncthreads_or(own.any())) return;
+    // A warp brings 16 inputs of four outputs at a time, a lane two of these: whole sectors.
+    constexpr u32 WARPS = CHANGES_THREADS(R) / 32, ROUNDS = 4 * T / WARPS * S;
+    static_assert(4 * T % WARPS == 0, "all warps bring as many");
+    const Wave* matrix = matrices + frequency * N * N + blockIdx.z * 16 * T;
+    auto input = [&](u32 round) { return round % S * 16 + own.lane / 2; };
+    auto output = [&](u32 round) { return (round / S * WARPS + threadIdx.x / 32) * 4 + own.lane % 2 * 2; };
+    // Each thread its own: nobody else reads them.
+    Waves* brought = (Waves*)(staged + TILES) + threadIdx.x;
+#pragma unroll
+    for (u32 r = 0; r < ROUNDS; r++) copy_later<16>(brought + r * CHANGES_THREADS(R), matrix + input(r) * N + output(r));
     u32 a[R][2 * S][4];
     // From a sample to the next of the lane's, 8 further on.
     constexpr u32 SECOND = 8 * 16 * S;
@@ -375,15 +385,20 @@ __device__ void product_of_changes(const Plane& plane, const Wave* matrices, con
         }
     // Entries of C / (height width) come to [0, 1].
     float up = power_of_two_in(plane.height * plane.width), gain = 1.0f / up;
-    const Wave* matrix = matrices + frequency * N * N + blockIdx.z * 16 * T;
-    // A warp has 16 inputs of two outputs: neighbours in the tiles first, as below, but whole sectors.
-#pragma unroll 6
-    for (u32 i = threadIdx.x; i < N * 16 * T; i += CHANGES_THREADS(R)) {
-        u32 k = i / 32 % S * 16 + i % 16, out = i / (32 * S) * 2 + i / 16 % 2;
-        Wave m = matrix[k * N + out];
-        u32* to = (u32*)staged + tile_entry(S, out, k);
-        to[0] = pair_f16(up * m.re, -up * m.im);
-        to[TILE_IMAGINARY] = pair_f16(up * m.im, up * m.re);
+    await_copies();
+    // Of two lanes with the same input one has the real parts first, the other the imaginary ones: their banks differ.
+    bool odd = own.lane % 2;
+#pragma unroll
+    for (u32 r = 0; r < ROUNDS; r++) {
+        Waves both = brought[r * CHANGES_THREADS(R)];
+#pragma unroll
+        for (u32 i = 0; i < 2; i++) {
+            Wave m = i ? both.b : both.a;
+            u32* to = (u32*)staged + tile_entry(S, output(r) + i, input(r));
+            u32 re = pair_f16(up * m.re, -up * m.im), im = pair_f16(up * m.im, up * m.re);
+            to[odd ? TILE_IMAGINARY : 0] = odd ? im : re;
+            to[odd ? 0 : TILE_IMAGINARY] = odd ? re : im;
+        }
     }
     __syncthreads();
     if (!warp_max(own.any())) return;

@@ -62,11 +62,13 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip : Onchip
   static constexpr int COLUMNS = 2 * PAIRS * 32 * 4, AT_KNOWN = AT_COLUMNS + 2 * COLUMNS, SHARED = AT_KNOWN + 640;
   static_assert(SHARED <= 232448, "room");
 
-  // What is known of the sample. The first warp has the history and the next combination, the second one the end: at the same time.
+  // What is known of the sample. The first warp has the end, the second one the history and the next combination: at the same time.
   struct Known {
     double gram[WINDOW][WINDOW], residual;
+    // Of the pairs that stay when the next one comes (`prepare`).
+    double older[KEPT][KEPT];
     float backs[KEPT], steps[KEPT];
-    uint32_t count, newest, place, accelerated, helped, solved;
+    uint32_t count, newest, place, accelerated, helped, solved, regular;
     float to;               // what the next pair is multiplied by
     double difference, size, best;
     uint32_t since, ended;
@@ -249,22 +251,26 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip : Onchip
   /// What becomes of the new pair: by two warps, the same in every block.
   DEV void decide(uint32_t iteration) {
     if (warp < 2 && lane == 0) {
-      if (warp == 0) take_pair(); else conclude(iteration);
+      if (warp == 0) conclude(iteration); else take_pair();
     }
   }
   /// A combination helped if it has come nearer.
   static DEV bool helps(uint32_t accelerated, double residual, double before) { return !accelerated || residual < before; }
   DEV void take_pair() {
     Known& k = known();
-    const double* sums = Base::sums(0);
+    const double* sums = Base::sums(1);
     k.helped = helps(k.accelerated, sums[4], k.residual);
+    k.solved = false;
     if (!k.helped) {
       k.count = 1;
     } else {
       uint32_t kept = k.count < KEPT ? k.count : KEPT, next = k.count == 0 ? 0 : (k.newest + 1) % WINDOW;
-      for (uint32_t age = 0; age < kept; age++) {
+      double products[KEPT];
+#pragma unroll
+      for (uint32_t age = 0; age < KEPT; age++) {
+        products[age] = age < kept ? sums[age] * (double)k.backs[(k.place + KEPT - age) % KEPT] : 0.0;
         uint32_t slot = (k.newest + WINDOW - age) % WINDOW;
-        k.gram[next][slot] = k.gram[slot][next] = sums[age] * (double)k.backs[(k.place + KEPT - age) % KEPT];
+        if (age < kept) k.gram[next][slot] = k.gram[slot][next] = products[age];
       }
       k.gram[next][next] = sums[4];
       k.count = k.count + 1 < WINDOW ? k.count + 1 : WINDOW;
@@ -272,13 +278,13 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip : Onchip
       k.place = (k.place + 1) % KEPT;
       k.backs[k.place] = inverse_power(k.to);
       k.residual = sums[4];
+      k.solved = kept > 0 && combination(products, sums[4]);
     }
-    k.solved = combination();
     k.to = pair_scale(k.residual);
   }
   DEV void conclude(uint32_t iteration) {
     Known& k = known();
-    const double* sums = Base::sums(1);
+    const double* sums = Base::sums(0);
     if (helps(k.accelerated, sums[4], k.difference)) k.difference = sums[4], k.size = sums[5];
     k.scale = argument_scale(k.size);
     double size = k.spoiled ? (double)NAN : k.size;
@@ -287,7 +293,7 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip : Onchip
       k.ended = iteration >= limit;
       return;
     }
-    double residual = sqrt(k.difference) / (1e-5 + sqrt(size));
+    double residual = sqrt(k.difference) * reciprocal(1e-5 + sqrt(size));
     if (residual < k.best) { k.best = residual; k.since = 0; } else k.since++;
     const uint32_t RUNNING = 4;
     uint32_t outcome = RUNNING;
@@ -298,52 +304,72 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip : Onchip
     k.ended = outcome < RUNNING;
     if (k.ended && rank == 0) a.reports[sample] = OnchipReport{iteration, outcome, residual};
   }
-  /// As `combination` of anderson.cuh, by one thread, in registers: (G + ridge diag G) w = 1 by L D L', not scaled to a unit diagonal, which
-  /// elimination without pivoting does not notice. Pairs that are not there have a row of the unit matrix, and no share.
-  DEV bool combination() {
+  /// The weights of a combination are w of (G + ridge diag G) w = 1, divided by their sum, as `combination` of anderson.cuh has them. All but
+  /// a row and a column of it, A, is of older pairs, and known before the newest one is: the second warp inverts it while it would wait for the
+  /// others' sums, a lane for each column, by L D L' (not scaled to a unit diagonal, which elimination without pivoting does not notice). Pairs
+  /// that are not there have a row of the unit matrix, and no share. What is kept of a column are its sums from each row on.
+  DEV void prepare() {
     Known& k = known();
-    int count = (int)k.count;
-    if (count < 2) return false;
-    double g[WINDOW][WINDOW], w[WINDOW], inverse[WINDOW];
-    bool fine = true;
+    if (lane < KEPT) {
+      int kept = (int)k.count < KEPT ? (int)k.count : KEPT;
+      double g[KEPT][KEPT], w[KEPT], inverse[KEPT];
+      bool fine = true;
 #pragma unroll
-    for (int i = 0; i < WINDOW; i++) {
-      int slot = ((int)k.newest + WINDOW - i) % WINDOW;
+      for (int i = 0; i < KEPT; i++) {
+        int slot = ((int)k.newest + WINDOW - i) % WINDOW;
 #pragma unroll
-      for (int j = 0; j <= i; j++) g[i][j] = i < count ? k.gram[slot][((int)k.newest + WINDOW - j) % WINDOW] : i == j ? 1.0 : 0.0;
-      w[i] = i < count ? 1.0 : 0.0;
+        for (int j = 0; j <= i; j++) g[i][j] = i < kept ? k.gram[slot][((int)k.newest + WINDOW - j) % WINDOW] : i == j ? 1.0 : 0.0;
+        w[i] = i == lane && i < kept ? 1.0 : 0.0;
+      }
+#pragma unroll
+      for (int i = 0; i < KEPT; i++) {
+        double least = 1e-13 * g[i][i], pivot = i < kept ? g[i][i] + a.ridge * g[i][i] : 1.0;
+        // g[i][j], j < i, are L D by now.
+#pragma unroll
+        for (int j = 0; j < i; j++) pivot -= g[i][j] * g[i][j] * inverse[j];
+        fine = fine && pivot > least;
+        inverse[i] = reciprocal(pivot);
+#pragma unroll
+        for (int j = 0; j < i; j++) w[i] -= g[i][j] * inverse[j] * w[j];
+#pragma unroll
+        for (int below = i + 1; below < KEPT; below++)
+#pragma unroll
+          for (int j = 0; j < i; j++) g[below][i] -= g[below][j] * g[i][j] * inverse[j];
+      }
+#pragma unroll
+      for (int i = KEPT; i-- > 0;) {
+        w[i] *= inverse[i];
+#pragma unroll
+        for (int j = i + 1; j < KEPT; j++) w[i] -= g[j][i] * inverse[i] * w[j];
+      }
+      double from = 0.0;
+#pragma unroll
+      for (int i = KEPT; i-- > 0;) k.older[i][lane] = from += w[i];
+      if (lane == 0) k.regular = fine;
+    }
+    warp_barrier();
+  }
+  /// The older pairs' shares, from each on: what differences of images are multiplied by. `products` of the newest residual with the older ones
+  /// (b), and its `square` (c). With p = A^-1 1, q = A^-1 b and v = c + ridge c - b'q, the newest pair's w is n / v, n = 1 - b'p, the others' are
+  /// p - q n / v, and all together p'1 + n^2 / v. P and Q are sums of p and q from an entry on, so Q_0 = b'p.
+  DEV bool combination(const double (&products)[KEPT], double square) {
+    Known& k = known();
+    double p[KEPT], q[KEPT], least = 1e-13 * square, v = square + a.ridge * square;
+#pragma unroll
+    for (int i = 0; i < KEPT; i++) {
+      const double* row = k.older[i];
+      p[i] = (row[0] + row[1]) + (row[2] + row[3]);
+      q[i] = fma(row[1], products[1], row[0] * products[0]) + fma(row[3], products[3], row[2] * products[2]);
     }
 #pragma unroll
-    for (int i = 0; i < WINDOW; i++) {
-      double least = 1e-13 * g[i][i], pivot = i < count ? g[i][i] + a.ridge * g[i][i] : 1.0;
-      // g[i][j], j < i, are L D by now.
-#pragma unroll
-      for (int j = 0; j < i; j++) pivot -= g[i][j] * g[i][j] * inverse[j];
-      fine = fine && pivot > least;
-      inverse[i] = reciprocal(pivot);
-#pragma unroll
-      for (int j = 0; j < i; j++) w[i] -= g[i][j] * inverse[j] * w[j];
-#pragma unroll
-      for (int below = i + 1; below < WINDOW; below++)
-#pragma unroll
-        for (int j = 0; j < i; j++) g[below][i] -= g[below][j] * g[i][j] * inverse[j];
-    }
-    double total = 0.0;
-#pragma unroll
-    for (int i = WINDOW; i-- > 0;) {
-      w[i] *= inverse[i];
-#pragma unroll
-      for (int j = i + 1; j < WINDOW; j++) w[i] -= g[j][i] * inverse[i] * w[j];
-      total += w[i];
-    }
-    double whole = reciprocal(total), older = 1.0, size = total < 0.0 ? -total : total;
+    for (int i = 0; i < KEPT; i++) v = fma(i > 0 ? products[i - 1] - products[i] : -products[0], q[i], v);
+    double n = 1.0 - q[0], total = fma(v, p[0], n * n), whole = reciprocal(total);
 #pragma unroll
     for (int age = 0; age < KEPT; age++) {
-      bool there = age + 1 < count;
-      older -= there ? w[age] * whole : 0.0;
-      k.steps[age] = there ? (float)(-older * (double)k.backs[((int)k.place + KEPT - age) % KEPT]) : 0.0f;
+      bool there = age + 1 < (int)k.count;
+      k.steps[age] = there ? (float)((n * q[age] - v * p[age]) * whole * (double)k.backs[((int)k.place + KEPT - age) % KEPT]) : 0.0f;
     }
-    return fine && size <= DBL_MAX && size >= DBL_MIN;
+    return k.regular && v > least && total <= DBL_MAX && total >= DBL_MIN;
   }
   /// The combination of images becomes the argument; what this thread says of it.
   DEV uint32_t combine() {
@@ -427,7 +453,7 @@ template <class Tiles, int KIND, bool NORMALISED> struct AndersonOnChip : Onchip
         block_barrier();
       }
       put_pair(parts);
-      Base::template sum_up<false>(parts, 0);
+      Base::template sum_up<false>(parts, 0, [&] { prepare(); });
       decide(iteration);
       block_barrier();
       const Known& k = known();

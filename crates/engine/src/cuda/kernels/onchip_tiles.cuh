@@ -136,7 +136,8 @@ template <class Tiles> struct OnchipTiles {
 
   // ---- meetings ----
   /// Sums over the whole sample, for the first two warps: all threads bring their parts. Then, with LARGEST, the largest of all `size`, as a float's bits.
-  template <bool LARGEST, int VALUES> DEV void sum_up(const float (&parts)[VALUES], uint32_t size) {
+  /// `meanwhile` is done by the second warp before it waits for other blocks.
+  template <bool LARGEST, int VALUES, class Meanwhile> DEV void sum_up(const float (&parts)[VALUES], uint32_t size, const Meanwhile& meanwhile) {
     constexpr int SENT = VALUES + LARGEST;
     static_assert(SENT <= 8, "a lane for each");
     // Each exchange leaves a lane with half as many sums; in the end four lanes have the same one.
@@ -179,6 +180,7 @@ template <class Tiles> struct OnchipTiles {
           for (int k = 0; k < 2; k++) flow_store(to + 4 * k, bar, other, halves[k]);
       }
     }
+    if (warp == 1) meanwhile();
     if (warp < 2) {
       flow_wait(bar, (turns >> 1) & 1);
       if (lane < SENT) {
@@ -193,6 +195,9 @@ template <class Tiles> struct OnchipTiles {
       warp_barrier();
     }
     turns++;
+  }
+  template <bool LARGEST, int VALUES> DEV void sum_up(const float (&parts)[VALUES], uint32_t size) {
+    sum_up<LARGEST>(parts, size, [] {});
   }
   /// Not less than a NaN.
   static DEV double larger(double x, double y) { return x != x || x > y ? x : y; }
