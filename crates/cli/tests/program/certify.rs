@@ -212,7 +212,7 @@ fn bad_input_gets_one_sentence() {
     let broken = files.path("broken.safetensors");
     std::fs::write(&broken, b"not one").unwrap();
     expect(ask(&text(&broken), &[]), 1, &["broken.safetensors"]);
-    expect(subdeq(&["certify", "--weights", &text(&broken)]), 1, &["broken.safetensors", "damaged"]);
+    expect(subdeq(&["certify", "--weights", &text(&broken)]), 1, &["broken.safetensors", "not a valid"]);
 
     let long = files.npy("long.npy", &[1, 3], &[0.5; 3]);
     expect(ask(&good, &["--injection", &long]), 1, &["long.npy", "[1, 3]", "2 entries"]);
