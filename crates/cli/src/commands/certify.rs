@@ -121,20 +121,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         return on_device!(args.compute.device()?, |device| certify_run(args, model, &device));
     }
-    let weights = &args.weights;
+    let given = match &args.weights {
+        Some(path) => Some((path.display().to_string(), Array::read(path, args.tensor.as_deref())?)),
+        None => None,
+    };
     let Some(name) = &args.map else {
-        return match weights {
-            Some(path) => {
-                Array::read(path, args.tensor.as_deref())?; // a damaged model lacks no --map
-                Err(Failure::usage("--weights needs a --map, for example --map subdeq-tanh"))
-            }
+        return match given {
+            Some(_) => Err(Failure::usage("--weights needs a --map, for example --map subdeq-tanh")),
             None => example(args),
         };
     };
-    let (source, array) = match weights {
-        Some(path) => (path.display().to_string(), Array::read(path, args.tensor.as_deref())?),
-        None => ("the example weights".to_owned(), example_weights()),
-    };
+    let (source, array) = given.unwrap_or_else(|| ("the example weights".to_owned(), example_weights()));
     let layout = layout(&source, name, &array.shape)?;
     let map = args.options.map(name, args.teleport, layout)?;
     let units = array.shape[0];
