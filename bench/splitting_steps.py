@@ -6,7 +6,7 @@
     python3 bench/splitting_steps.py runs/cifar10/monotone-product/seed-1 cifar10.npz
 
 For a trained z = relu(W z + y), W a circular convolution. An iteration is g = C u + 2 t R y, z = relu(g), u <- u + part (2 z - g - u), where
-R = (I + t (I - W))^-1 and C = 2 R - I; `part` 1 is the engine's. A line says, for some numbers of iterations, the error of z and in brackets
+R = (I + t (I - W))^-1 and C = 2 R - I; the engine went all of the way (`part` 1) until these figures, and 0.9 of it since. A line says, for some numbers of iterations, the error of z and in brackets
 the change of u that a whole iteration would make, which is what stops a solve: relative, medians of the images.
 """
 import json

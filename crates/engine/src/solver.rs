@@ -34,6 +34,10 @@ pub enum Solver {
     },
 }
 
+/// How much of the way to its image an iteration of Peaceman and Rachford's goes, on every device. All of it leaves what the image
+/// reflects (where the activation is flat and the weights say little) changing its sign for ever; nine tenths of it leave 0.8 of that.
+pub(crate) const PEACEMAN_RACHFORD_PART: f64 = 0.9;
+
 /// How the distance of `z` and `F(z)` is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Measure {

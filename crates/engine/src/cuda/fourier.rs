@@ -1,6 +1,6 @@
 //! Peaceman-Rachford's splitting of circular convolutions, in the frequency domain: the method of `cpu/fourier`, with its formulas.
 //!
-//! The state of the iteration is `g`, the argument of the proximal step: `u = 2 prox_t(g) - g`, `g <- C u + k`, `C = 2 R - I`. It is
+//! The state of the iteration is `g`, the argument of the proximal step: `u = 2 prox_t(g) - g`, `g <- (1 - p) g + p (C u + k)`, `C = 2 R - I`. It is
 //! updated in place: what a sample's state is when the sample ends is left alone from then on. With `x` the injection, or the gradient
 //! that an adjoint is given, `k = C (a x + b) + c x + d`.
 
@@ -14,6 +14,7 @@ use super::plan::{Operators, Work};
 use super::resolvent::{Resolvent, Wave};
 use super::solve::{Distance, LOOK, Problem, SampleMemory};
 use crate::cpu::leaves_zero;
+use crate::solver::PEACEMAN_RACHFORD_PART;
 use crate::{Activation, EngineError, Extent, Injection, Result, ShapedMap, Start, Stopping};
 
 /// The lengths of lines that are transformed in a thread's registers, with the kernels: rows, rows back, columns, columns back.
@@ -45,6 +46,9 @@ const CHANGES: [ChangesProduct; 6] = [
     ChangesProduct { channels: 128, blocks: 4, threads: 256, name: "fourier_changes_128" },
 ];
 
+/// How much of the way an iteration goes.
+const PART: f32 = PEACEMAN_RACHFORD_PART as f32;
+
 /// A kernel for products of changes: for as many channels, which as many blocks share.
 #[derive(Debug)]
 pub(super) struct ChangesProduct {
@@ -59,8 +63,8 @@ pub(super) struct ChangesProduct {
 pub(super) struct Waves {
     /// The current one is the first; the other is empty where nothing needs it.
     pub spectra: [Memory<Wave>; 2],
-    /// The same of samples that send only changes, as `f16`.
-    pub changes: [Memory<u32>; 2],
+    /// What samples send that send only changes, as `f16`; what comes back of it, a step of `g`, is among the spectra.
+    pub changes: Memory<u32>,
     /// What each sample sends.
     pub flows: Memory<Flow>,
     /// Which slopes of an adjoint are 1, where they are that or one other number: a bit for each.
@@ -79,7 +83,7 @@ pub(super) enum Sent {
 }
 
 /// `Flow` of `fourier.cu`: the host never looks into it.
-pub(super) type Flow = [f64; 3];
+pub(super) type Flow = [f64; 4];
 
 /// `Waters` of `fourier.cu`.
 #[derive(Clone, Copy)]
@@ -93,7 +97,7 @@ impl Waves {
     pub fn new(gpu: &Arc<Gpu>) -> Self {
         Self {
             spectra: [Memory::empty(gpu), Memory::empty(gpu)],
-            changes: [Memory::empty(gpu), Memory::empty(gpu)],
+            changes: Memory::empty(gpu),
             flows: Memory::empty(gpu),
             masks: Memory::empty(gpu),
             parts: Memory::empty(gpu),
@@ -106,23 +110,19 @@ impl Waves {
         if !changes {
             return Ok(());
         }
-        let count = if iteration.multiplies_in_place() { 1 } else { 2 };
-        for room in &mut self.changes[..count] {
-            room.reserve(iteration.spectrum_len())?;
-        }
+        self.changes.reserve(iteration.spectrum_len())?;
         self.flows.reserve(iteration.batch)
     }
 
     /// The current spectra, and where the next go.
     pub fn waters(&self) -> [Waters; 2] {
-        [0, 1]
-            .map(|k| Waters { whole: self.spectra[k].address_of(0), changes: self.changes[k].address_of(0) })
+        let changes = self.changes.address_of(0);
+        [0, 1].map(|k| Waters { whole: self.spectra[k].address_of(0), changes })
     }
 
     /// The next are the current ones now.
     fn swap(&mut self) {
         self.spectra.swap(0, 1);
-        self.changes.swap(0, 1);
     }
 }
 
@@ -144,9 +144,10 @@ pub(super) struct Plane {
 pub(super) struct Reflection {
     t: f32,
     factor: f32,
+    part: f32,
 }
 
-// SAFETY: `repr(C)`, the fields of the structs of the same names in `fourier.cu`, no padding: 24, 8 and 16 bytes.
+// SAFETY: `repr(C)`, the fields of the structs of the same names in `fourier.cu`, no padding: 24, 12 and 16 bytes.
 unsafe impl Passed for Plane {}
 // SAFETY: as above.
 unsafe impl Passed for Waters {}
@@ -434,10 +435,11 @@ impl Iteration<'_> {
             let shared = (2 * outputs * outputs * size_of::<Wave>()) as u32;
             self.gpu.launch_blocks(exact, grid, Block { threads: THREADS, shared }, &arguments)?;
         } else if some_are_whole {
-            let arguments: [Argument; 7] = [
+            let arguments: [Argument; 8] = [
                 (&plane).into(),
                 matrices.into(),
                 changes.is_none().into(),
+                PART.into(),
                 (&from).into(),
                 (&to).into(),
                 flows.into(),
@@ -447,8 +449,15 @@ impl Iteration<'_> {
         }
         if let Some(product) = changes {
             let grid = Grid(grid.0, grid.1, product.blocks);
-            let arguments =
-                [(&plane).into(), matrices.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
+            let arguments: [Argument; 7] = [
+                (&plane).into(),
+                matrices.into(),
+                PART.into(),
+                (&from).into(),
+                (&to).into(),
+                flows.into(),
+                active.into(),
+            ];
             // A block's part of the matrix, as it is and in halves, twice for its real form.
             let part = shape.padded() * shape.padded() / product.blocks as usize * size_of::<Wave>();
             let block = Block { threads: product.threads, shared: 2 * part as u32 };
@@ -540,6 +549,6 @@ impl Iteration<'_> {
             Activation::Identity => 1.0,
             _ => 0.0,
         };
-        Reflection { t: t as f32, factor: factor as f32 }
+        Reflection { t: t as f32, factor: factor as f32, part: PART }
     }
 }

@@ -224,13 +224,13 @@ impl Iteration<'_> {
             ];
             self.launch_planes(planes, planes.steps[kind], &arguments)
         };
-        let ripple = |name: &'static str, iteration: u32, changes: &Memory<u32>| {
+        let ripple = |name: &'static str, iteration: u32, waves: &Waters| {
             let arguments: [Argument; 7] = [
                 (&plane).into(),
                 (&course).into(),
                 iteration.into(),
                 (&by).into(),
-                changes.into(),
+                waves.into(),
                 slopes,
                 (&*g).into(),
             ];
@@ -244,7 +244,7 @@ impl Iteration<'_> {
             match ripples {
                 Some(names) if !before.must_be_whole() => {
                     // First: of the samples it moves none is whole afterwards, as long as others may be.
-                    ripple(names[kind], iteration, &waves.changes[0])?;
+                    ripple(names[kind], iteration, &waves.waters()[0])?;
                     if before.may_be_whole() || now.may_be_whole() {
                         advance(iteration, &waves.waters()[0], true)?;
                     }

@@ -6,6 +6,7 @@ use super::gpu::{Grid, Memory};
 use super::kernel::launch;
 use super::plan::{Operators, Work};
 use super::solve::{Method, Problem};
+use crate::solver::PEACEMAN_RACHFORD_PART;
 use crate::{Result, Start, Stopping};
 
 /// One splitting step: its length, and whether it is Peaceman-Rachford's.
@@ -149,6 +150,7 @@ impl Step<'_> {
             Grid::entries(states),
             &operators.constants,
             t,
+            PEACEMAN_RACHFORD_PART as f32,
             peaceman_rachford,
             reflected,
             u,

@@ -859,7 +859,7 @@ fn alike(found: &[SampleReport], expected: &[SampleReport]) -> bool {
     found
         .iter()
         .zip(expected)
-        .all(|(a, b)| a.outcome == b.outcome && a.iterations.abs_diff(b.iterations) <= 4 + b.iterations / 8)
+        .all(|(a, b)| a.outcome == b.outcome && a.iterations.abs_diff(b.iterations) <= 5 + b.iterations / 8)
 }
 
 #[test]
@@ -916,7 +916,8 @@ fn monotone_maps_by_the_splittings() {
                 }
                 let what = || format!("{map:?} by {solver:?}");
                 for start in [Start::Constant(1.0), Start::Given] {
-                    let rule = stopping(5e-6, 5000);
+                    // Nine tenths of an iteration are what is measured.
+                    let rule = stopping(4e-6, 5000);
                     let Some((z, reports)) =
                         failures.value(what, solved(gpu, &problem, solver, &rule, start))
                     else {
@@ -1003,6 +1004,39 @@ fn injections_and_starts_of_circular_convolutions() {
             for (found, expected) in found.iter().zip(&gradients) {
                 failures.small(|| format!("gradients of {}", what()), relative_error(found, expected), 2e-5);
             }
+        }
+    }
+    failures.show();
+}
+
+/// As on the CPU, where samples send changes, where they send all of u, and where there are no whole images.
+#[test]
+fn what_is_reflected_does_not_stay() {
+    let Some(gpu) = gpu("solves that reflect") else { return };
+    let mut failures = Failures::default();
+    let circular = |channels, side| Operator::Conv {
+        channels,
+        height: side,
+        width: side,
+        padding: Padding::Circular,
+        kernel: 1,
+    };
+    for operator in [DENSE, circular(16, 28), circular(6, 8), circular(96, 8), circular(4, 9)] {
+        let (problem, expected) = reflecting(operator, 2);
+        let solver = Solver::PeacemanRachford { step: 1.41 };
+        for tolerance in [1e-6, 5e-7] {
+            let (rule, start) = (stopping(tolerance, 100), Start::Constant(0.0));
+            let what = || format!("{operator:?} to {tolerance}");
+            let Some((z, reports)) = failures.value(what, solved(gpu, &problem, &solver, &rule, start))
+            else {
+                continue;
+            };
+            failures.holds(|| format!("{}: {reports:?}", what()), reports.iter().all(|r| r.converged()));
+            failures.small(what, relative_error(&z, &expected), 2e-5);
+            let found = differentiated(gpu, &problem, &solver, &rule, &expected, &problem.y);
+            let Some((_, reports)) = failures.value(what, found) else { continue };
+            failures
+                .holds(|| format!("adjoint, {}: {reports:?}", what()), reports.iter().all(|r| r.converged()));
         }
     }
     failures.show();

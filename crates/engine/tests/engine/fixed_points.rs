@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use subdeq_engine::cpu::Isa;
-use subdeq_engine::{Cpu, Operator, Padding, Solver};
+use subdeq_engine::{Cpu, Device, Equilibria, Operator, Padding, SampleReport, Solver};
 
 const SOLVERS: [Solver; 6] = [
     Solver::Picard,
@@ -23,7 +23,6 @@ fn has_resolvent(operator: &Operator) -> bool {
 
 #[test]
 fn one_application_is_the_map() {
-    use subdeq_engine::{Device, Equilibria};
     let cpu = Cpu::<f64>::new(1).unwrap();
     for operator in [DENSE, CONV, CIRCULAR] {
         for map in maps(operator) {
@@ -97,6 +96,32 @@ fn monotone_maps_by_the_splittings() {
                 assert!(error < 1e-5, "{map:?} by {solver:?}: {error:e}, {reports:?}");
             }
         }
+    }
+}
+
+/// An iteration of all of the way would need 245 times, since what it reflects keeps 0.945 of its size.
+#[test]
+fn what_is_reflected_does_not_stay() {
+    let cpu = Cpu::<f32>::new(2).unwrap();
+    let (solver, rule) = (Solver::PeacemanRachford { step: 1.41 }, stopping(1e-6, 100));
+    for operator in [DENSE, CIRCULAR] {
+        let (problem, expected) = reflecting(operator, 2);
+        let (z, reports) = solve(&cpu, &problem, &solver, &rule);
+        assert!(reports.iter().all(|r| r.converged()), "{operator:?}: {reports:?}");
+        let error = relative_error(&z, &expected);
+        assert!(error < 2e-5, "{operator:?}: {error:e}");
+        // Nor in the adjoint equation, whose slopes are 0 and 1.
+        let mut plan = cpu.plan(&problem.map, 2).unwrap();
+        load(&cpu, &mut plan, &problem);
+        let upload = |x: &[f64]| cpu.upload(&convert::<f32>(x)).unwrap();
+        let (z, y, mut g) = (upload(&expected), upload(&problem.y), cpu.zeros(expected.len()).unwrap());
+        let mut reports = vec![SampleReport::default(); 2];
+        cpu.adjoint(&mut plan, 2, &z, &y, &y, &solver, &rule, &mut g, &mut reports).unwrap();
+        assert!(reports.iter().all(|r| r.converged()), "adjoint, {operator:?}: {reports:?}");
+        // W' D g + v: v where the unit is off, v / 25 where it is on.
+        let gradient: Vec<f64> = problem.y.iter().map(|&v| if v < 0.0 { v } else { v / 25.0 }).collect();
+        let error = relative_error(&g.iter().map(|&x| f64::from(x)).collect::<Vec<_>>(), &gradient);
+        assert!(error < 2e-5, "adjoint, {operator:?}: {error:e}");
     }
 }
 

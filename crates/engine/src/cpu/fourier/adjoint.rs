@@ -5,6 +5,8 @@
 //!
 //! `u = r p,  p <- C^T u + k,  k = 2 t R^T v = t (C^T v + v)`,
 //!
+//! of which an iteration goes the same part as forward,
+//!
 //! and the answer is `g = p / (D + t (1 - D)) = ((1 + r) / 2 + (1 - r) / (2 t)) p`.
 
 use super::Memory;

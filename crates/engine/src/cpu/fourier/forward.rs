@@ -3,10 +3,10 @@
 //! The state of the iteration is `g`, the argument of the proximal step (THEORY: `g = 2 h - u`), since the answer is
 //! `prox_t(g)` and nothing else has to be kept: with `C = 2 R - I`,
 //!
-//! `u = 2 prox_t(g) - g,  g <- C u + k`.
+//! `u = 2 prox_t(g) - g,  g <- (1 - p) g + p (C u + k)`,
 //!
-//! `prox_t` does not expand and `u -> C u + k` contracts by `||C||`, so the residual in `g` bounds the error of the answer:
-//! `||z - z*|| <= ||C|| / (1 - ||C||) ||g_next - g||`.
+//! with the part `p` of the way that an iteration goes ([`PEACEMAN_RACHFORD_PART`]). `prox_t` does not expand and an iteration
+//! contracts by `q = 1 - p + p ||C||`, so the residual in `g` bounds the error of the answer: `||z - z*|| <= q / (1 - q) ||g_next - g||`.
 //!
 //! What is added outside the activation (`b`: outer injection, shift) is taken off first: `e = z - b` solves
 //! `e = s(W e + W b + y)`. With `t R W = (1 + t) R - I` the constant `k = 2 t R (y + W b)` needs `C` alone:
@@ -22,6 +22,7 @@ use crate::cpu::isa::{Isa, Vectorised};
 use crate::cpu::prox::{leaves_zero, prox_row};
 use crate::cpu::simd::{Lanes, SimdReal};
 use crate::cpu::step::{FixedPointStep, InPlace, copy_states};
+use crate::solver::PEACEMAN_RACHFORD_PART;
 use crate::{Injection, Measure, ShapedMap, Start};
 
 /// One Peaceman-Rachford step for a block of images.
@@ -219,7 +220,7 @@ impl<T: SimdReal> Pointwise<T> for Update<'_, T> {
     }
 }
 
-/// `g <- product + k`, and how far that is, in one pass: `k` and `g` come from far away.
+/// `g <- (1 - p) g + p (product + k)`, and how far that is, in one pass: `k` and `g` come from far away.
 #[inline(always)]
 pub(super) fn advance_row<V: Lanes>(
     measure: Measure,
@@ -227,9 +228,12 @@ pub(super) fn advance_row<V: Lanes>(
     k: &[V::Elem],
     g: &mut [V::Elem],
 ) -> Distance {
+    let part = V::constant(PEACEMAN_RACHFORD_PART);
+    let next = |g: V, product: V, k: V| part.fma(product + k - g, g);
     if !Squares::<V>::make(measure) {
-        for (p, k) in product.chunks_exact_mut(V::N).zip(k.chunks_exact(V::N)) {
-            (V::load(p) + V::load(k)).store(p);
+        let arguments = g.chunks_exact(V::N).zip(k.chunks_exact(V::N));
+        for (p, (g, k)) in product.chunks_exact_mut(V::N).zip(arguments) {
+            next(V::load(g), V::load(p), V::load(k)).store(p);
         }
         let distance = distance_row::<V>(measure, g, product);
         g.copy_from_slice(product);
@@ -238,7 +242,7 @@ pub(super) fn advance_row<V: Lanes>(
     let mut squares = Squares::<V>::new();
     let arguments = product.chunks_exact(V::N).zip(k.chunks_exact(V::N));
     for (g, (product, k)) in g.chunks_exact_mut(V::N).zip(arguments) {
-        let image = V::load(product) + V::load(k);
+        let image = next(V::load(g), V::load(product), V::load(k));
         squares.add(V::load(g), image);
         image.store(g);
     }

@@ -2,8 +2,8 @@
 //!
 //! Any map of the form `z = s(W z + y) + b` is brought to this form by `z = e + b`, `c = y + W b`.
 //!
-//! - Peaceman-Rachford, `R = (I + t (I - W))^-1`: `h = R (x + t c)`, `g = 2h - x`, `e = prox_t(g)`, `x <- 2e - g`. The
-//!   iterate is `x`, and the residual is that of `x`; `R c t` is computed once per sample.
+//! - Peaceman-Rachford, `R = (I + t (I - W))^-1`: `h = R (x + t c)`, `g = 2h - x`, `e = prox_t(g)`, `x <- x + p (2e - g - x)`
+//!   with `p` of [`PEACEMAN_RACHFORD_PART`]. The iterate is `x`, and the residual is that of `x`; `R c t` is computed once per sample.
 //! - Forward-backward: `e <- prox_t((1 - t) e + t (W e + c))`.
 
 use super::adjoint::finish_adjoint;
@@ -15,6 +15,7 @@ use crate::cpu::packed::Packed;
 use crate::cpu::prox::{adjoint_prox_row, prox_row};
 use crate::cpu::simd::{Lanes, SimdReal, for_vectors, get, put};
 use crate::cpu::step::{FixedPointStep, copy_states};
+use crate::solver::PEACEMAN_RACHFORD_PART;
 use crate::{Activation, EngineError, Measure, Operator, Result};
 
 /// The resolvents `R` and `R^T` of a dense operator for one step `t`.
@@ -244,7 +245,7 @@ struct Row<'a, T> {
     row: &'a mut [T],
     constant: &'a [T],
     x: &'a [T],
-    /// Whether Peaceman-Rachford's second reflection `2e - g` is wanted, or `e` itself.
+    /// Whether Peaceman-Rachford's next `x` is wanted, or `e` itself.
     reflect: bool,
 }
 
@@ -253,10 +254,11 @@ impl<T: SimdReal> Row<'_, T> {
     fn run<V: Lanes<Elem = T>>(self, out: &mut [T]) {
         let len = out.len();
         let step = V::constant(self.step);
-        let Self { scheme, row, constant, x, .. } = self;
+        let part = V::constant(PEACEMAN_RACHFORD_PART);
+        let Self { scheme, row, constant, x: argument, .. } = self;
         for_vectors!(V, len, |at, count| {
             let (x, linear) =
-                (get::<V>(x, at, count), get::<V>(row, at, count) + get::<V>(constant, at, count));
+                (get::<V>(argument, at, count), get::<V>(row, at, count) + get::<V>(constant, at, count));
             let g = match scheme {
                 Scheme::PeacemanRachford => linear + linear - x,
                 Scheme::ForwardBackward => step.fma(linear - x, x),
@@ -271,7 +273,10 @@ impl<T: SimdReal> Row<'_, T> {
         for_vectors!(V, len, |at, count| {
             let e = get::<V>(row, at, count);
             let next = match scheme {
-                Scheme::PeacemanRachford if self.reflect => e + e - get::<V>(out, at, count),
+                Scheme::PeacemanRachford if self.reflect => {
+                    let x = get::<V>(argument, at, count);
+                    part.fma(e + e - get::<V>(out, at, count) - x, x)
+                }
                 _ => e,
             };
             put(next, out, at, count);

@@ -20,16 +20,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) splitting_start(const floa
     for (u64 i = first_entry(); i < len; i += entry_step()) out[i] = (x ? x[i] : value) - b[i];
 }
 
-// One step: `linear` is R x (Peaceman-Rachford) or W x (forward-backward). With slopes it is the adjoint's. `reflect`: the second
-// reflection 2e - g is wanted, or e itself.
+// One step: `linear` is R x (Peaceman-Rachford) or W x (forward-backward). With slopes it is the adjoint's. `reflect`: the next x is wanted,
+// `part` of the way to the second reflection 2e - g, or e itself.
 extern "C" __global__ void __launch_bounds__(THREADS)
-splitting_step(Map map, float t, u32 peaceman_rachford, u32 reflect, const float* linear, const float* constant, const float* slopes,
+splitting_step(Map map, float t, float part, u32 peaceman_rachford, u32 reflect, const float* linear, const float* constant, const float* slopes,
                const float* x, float* out, u64 len, const u32* active) {
     for (u64 i = first_entry(); i < len; i += entry_step()) {
         if (active && !active[i / map.len]) continue;
         float sum = linear[i] + constant[i];
         float g = peaceman_rachford ? sum + sum - x[i] : fmaf(t, sum - x[i], x[i]);
         float e = slopes ? prox(slopes[i], t, g) : prox(map, t, g);
-        out[i] = peaceman_rachford && reflect ? e + e - g : e;
+        out[i] = peaceman_rachford && reflect ? fmaf(part, e + e - g - x[i], x[i]) : e;
     }
 }

@@ -154,6 +154,31 @@ pub fn monotone(map: ShapedMap, batch: usize, seed: u64) -> Problem {
     problem
 }
 
+/// `z = relu(W z + y)` with `W` diagonal, and its solution: half of the units are weak (`1 - w = 0.02`) and off, the others strong
+/// (`1 - w = 25`) and on. Peaceman and Rachford's image of what is off, and of what is strong, is nearly its own opposite.
+pub fn reflecting(operator: Operator, batch: usize) -> (Problem, Vec<f64>) {
+    let map = changed(operator, |plain| Parts {
+        activation: Activation::Relu,
+        injection: Injection::Inner,
+        shift: 0.0,
+        ..plain
+    });
+    let (units, taps) = (operator.units(), operator.taps());
+    let weak = |unit: usize| unit.is_multiple_of(2);
+    let mut w = vec![0.0; operator.weight_len()];
+    for unit in 0..units {
+        w[(unit * units + unit) * taps + taps / 2] = if weak(unit) { 0.98 } else { -24.0 };
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(17);
+    let y: Vec<f64> = random(&mut rng, batch * operator.state_len(), 0.5, 1.5)
+        .into_iter()
+        .enumerate()
+        .map(|(i, y)| if weak(i % units) { -y } else { y })
+        .collect();
+    let solution = y.iter().map(|&y| if y < 0.0 { 0.0 } else { y / 25.0 }).collect();
+    (Problem { map, batch, weights: vec![w], y }, solution)
+}
+
 pub fn convert<T: SimdReal>(numbers: &[f64]) -> Vec<T> {
     numbers.iter().map(|&x| T::from_f64(x)).collect()
 }
