@@ -53,6 +53,6 @@ pub use graph_operator::GraphOperator;
 pub use map::{Operator, ShapedMap};
 pub use real::Real;
 pub use report::{Outcome, SampleReport};
-pub use solver::{Extent, Measure, Solver, Start, Stopping};
+pub use solver::{Extent, Measure, PEACEMAN_RACHFORD_PART, Solver, Start, Stopping};
 // The vocabulary of equations, for convenience.
 pub use subdeq_map::{Activation, Form, Injection, PNorm, Padding};

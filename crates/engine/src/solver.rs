@@ -22,7 +22,7 @@ pub enum Solver {
         /// Number of rank-one updates kept.
         memory: usize,
     },
-    /// Peaceman-Rachford splitting with step `step` (monotone maps: [`crate::Form::Single`] with slopes in `[0, 1]`).
+    /// Peaceman-Rachford splitting with step `step` (monotone maps: [`crate::Form::Single`] with slopes in `[0, 1]`), nine tenths of the way.
     PeacemanRachford {
         /// The step `t > 0`.
         step: f64,
@@ -36,7 +36,7 @@ pub enum Solver {
 
 /// How much of the way to its image an iteration of Peaceman and Rachford's goes, on every device. All of it leaves what the image
 /// reflects (where the activation is flat and the weights say little) changing its sign for ever; nine tenths of it leave 0.8 of that.
-pub(crate) const PEACEMAN_RACHFORD_PART: f64 = 0.9;
+pub const PEACEMAN_RACHFORD_PART: f64 = 0.9;
 
 /// How the distance of `z` and `F(z)` is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

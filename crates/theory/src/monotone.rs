@@ -1,5 +1,6 @@
 //! A7, monotone layers `z = s(W z + y)` with `sym(W) <= (1 - m) I`: the margin, the contraction factor of Peaceman and
-//! Rachford's iteration, and the parametrisations that have a margin by construction.
+//! Rachford's iteration (one that goes a part `p` of the way contracts by `1 - p + p` times it), and the parametrisations that have a
+//! margin by construction.
 //!
 //! With `M = I - W` and the step `t`, the factor `k = ||(I - tM)(I + tM)^-1||_2` satisfies `k^2 = (1 - q)/(1 + q)`, where `q` is the
 //! largest number with `t (M + M^T) - q (I + t^2 M^T M) >= 0`: one definiteness test per candidate `q`, and no inverse.

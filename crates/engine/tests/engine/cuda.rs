@@ -856,10 +856,14 @@ fn applies(solver: &Solver, map: &ShapedMap) -> bool {
 
 /// Iterations may differ by rounding at the end, not by more.
 fn alike(found: &[SampleReport], expected: &[SampleReport]) -> bool {
+    alike_within(4, found, expected)
+}
+
+fn alike_within(few: u32, found: &[SampleReport], expected: &[SampleReport]) -> bool {
     found
         .iter()
         .zip(expected)
-        .all(|(a, b)| a.outcome == b.outcome && a.iterations.abs_diff(b.iterations) <= 5 + b.iterations / 8)
+        .all(|(a, b)| a.outcome == b.outcome && a.iterations.abs_diff(b.iterations) <= few + b.iterations / 8)
 }
 
 #[test]
@@ -940,8 +944,8 @@ fn circular_convolutions_of_8_by_8_by_peaceman_rachford() {
 }
 
 #[test]
-fn circular_convolutions_of_96_channels_by_peaceman_rachford() {
-    circular_by_peaceman_rachford(&[(96, 8, 8, 1)]);
+fn circular_convolutions_of_96_and_128_channels_by_peaceman_rachford() {
+    circular_by_peaceman_rachford(&[(96, 8, 8, 1), (128, 8, 8, 1)]);
 }
 
 #[test]
@@ -1034,7 +1038,10 @@ fn what_is_reflected_does_not_stay() {
             failures.holds(|| format!("{}: {reports:?}", what()), reports.iter().all(|r| r.converged()));
             failures.small(what, relative_error(&z, &expected), 5e-5);
             let found = differentiated(gpu, &problem, &solver, &rule, &expected, &problem.y);
-            let Some((_, reports)) = failures.value(what, found) else { continue };
+            let Some((found, reports)) = failures.value(what, found) else { continue };
+            // v where the unit is off, v / 25 where it is on.
+            let g: Vec<f64> = problem.y.iter().map(|&v| if v < 0.0 { v } else { v / 25.0 }).collect();
+            failures.small(|| format!("adjoint, {}", what()), relative_error(&found[0], &g), 5e-5);
             failures
                 .holds(|| format!("adjoint, {}: {reports:?}", what()), reports.iter().all(|r| r.converged()));
         }
@@ -1082,7 +1089,9 @@ fn circular_by_peaceman_rachford(sizes: &[(usize, usize, usize, usize)]) {
                 let Some((z, reports)) = failures.value(what, found) else { continue };
                 failures.small(what, relative_error(&z, &expected), allowed);
                 let (_, known) = solved(&exact, &problem, &solver, &rule, start).unwrap();
-                failures.holds(|| format!("{}: {reports:?} not {known:?}", what()), alike(&reports, &known));
+                // A solve whose samples send changes may wait for the next iteration in which they send all of u, and for one more.
+                let as_on_the_cpu = alike_within(5, &reports, &known);
+                failures.holds(|| format!("{}: {reports:?} not {known:?}", what()), as_on_the_cpu);
                 // A sample alone has the same bits.
                 let len = operator.state_len();
                 let (weights, y) = (problem.weights.clone(), problem.y[2 * len..].to_vec());
@@ -1405,15 +1414,15 @@ fn real_sizes() {
 fn bits_do_not_depend_on_batch_position_or_run() {
     let Some(gpu) = gpu("independence") else { return };
     let mut failures = Failures::default();
-    // Rows of 28 pixels and an even number of channels send changes.
-    let wide = Operator::Conv { channels: 2, height: 8, width: 28, padding: Padding::Circular, kernel: 3 };
-    for operator in operators().into_iter().chain([wide]) {
+    // Whole images of 16 channels: samples send changes, which more than one block of 128 multiplies.
+    let whole = Operator::Conv { channels: 16, height: 8, width: 8, padding: Padding::Circular, kernel: 3 };
+    for operator in operators().into_iter().chain([whole]) {
         for map in maps(operator).into_iter().step_by(3) {
-            let batch = 67;
+            let batch = if operator == whole { 131 } else { 67 };
             let problem = contracting(map, batch, 17);
             let (len, injection) = (operator.state_len(), map.injection_len());
             let splits = |solver: &&Solver| matches!(solver, Solver::PeacemanRachford { .. });
-            let solvers = SOLVERS.iter().filter(|solver| operator != wide || splits(solver));
+            let solvers = SOLVERS.iter().filter(|solver| operator != whole || splits(solver));
             for solver in solvers.filter(|solver| applies(solver, &map)) {
                 let rule = stopping(1e-5, 300);
                 let start = Start::Constant(1.0);
@@ -1423,7 +1432,7 @@ fn bits_do_not_depend_on_batch_position_or_run() {
                     || format!("{map:?} by {solver:?}: other bits"),
                     again == (z.clone(), reports.clone()),
                 );
-                let picks = [66, 3, 0, 64];
+                let picks = [batch - 1, 3, 0, 64];
                 let y = picks
                     .iter()
                     .flat_map(|&k| problem.y[k * injection..(k + 1) * injection].to_vec())

@@ -1,6 +1,6 @@
 //! What is proved about a layer, and what follows from it.
 
-use subdeq_engine::{Backend, Measure, Operator, Real};
+use subdeq_engine::{Backend, Measure, Operator, PEACEMAN_RACHFORD_PART, Real, Solver as Resolved};
 use subdeq_map::{Map, Operator as Weighted};
 use subdeq_theory::certificate::{Certificate, Evidence, Metric, Scope, Verdict};
 use subdeq_theory::certify::Certifier;
@@ -186,14 +186,17 @@ impl<D: Backend> Equilibrium<D> {
         Ok(in_parallel(0, &samples, |(z, y)| bounds.of(&in_order(z), &in_order(y))))
     }
 
-    /// The engine's stopping rule; for a certified distance, the residual that implies it.
-    pub(super) fn resolved_stopping(&mut self, stopping: Stopping) -> Result<subdeq_engine::Stopping> {
+    /// The engine's stopping rule for a solver; for a certified distance, the residual that implies it.
+    pub(super) fn resolved_stopping(
+        &mut self,
+        stopping: Stopping,
+        solver: &Resolved,
+    ) -> Result<subdeq_engine::Stopping> {
         let distance = match stopping.rule {
             Rule::Relative(tolerance) => return Ok(stopping.resolved(Measure::Relative, tolerance)),
             Rule::Absolute(tolerance) => return Ok(stopping.resolved(Measure::Absolute, tolerance)),
             Rule::Certified(distance) => distance * CERTIFIED_SHARE,
         };
-        let step = self.step.unwrap_or(1.0);
         let certificate = self.certificate()?;
         let none = |why: String| Err(Error::NoCertificate { map: certificate.map.to_string(), why });
         let Verdict::Proven { factor, metric, evidence, .. } = &certificate.verdict else {
@@ -209,8 +212,9 @@ impl<D: Backend> Equilibrium<D> {
             least / most
         };
         if let Evidence::Splitting { weights, margin, lipschitz, .. } = evidence {
-            // With r the step in u: ||F(z) - z|| <= (L + 1/t) r / 2, and the bound is (1 + ||W||/m) ||F(z) - z||.
-            let tolerance = 2.0 * distance / ((1.0 + (1.0 + lipschitz) / margin) * (lipschitz + 1.0 / step));
+            // The bound is (1 + ||W||/m) ||F(z) - z||.
+            let tolerance =
+                distance / ((1.0 + (1.0 + lipschitz) / margin) * residual_gain(solver, *lipschitz));
             return Ok(stopping.resolved(Measure::Absolute, tolerance * spread(weights)));
         }
         let Some(factor) = factor else {
@@ -225,5 +229,17 @@ impl<D: Backend> Equilibrium<D> {
             Metric::None => return none("the proof gives uniqueness without a rate".into()),
         };
         Ok(stopping.resolved(measure, tolerance))
+    }
+}
+
+/// What `||F(z) - z||` is at most for the answer `z` of a solver whose last residual is `r`, in `r`, where `||I - W|| <= L`.
+fn residual_gain(solver: &Resolved, lipschitz: f64) -> f64 {
+    match *solver {
+        // An iteration changes u by its part of 2 (z - h), and ||F(z) - z|| <= (L + 1/t) ||z - h||.
+        Resolved::PeacemanRachford { step } => (lipschitz + 1.0 / step) / (2.0 * PEACEMAN_RACHFORD_PART),
+        // z = prox_t((1 - t) e + t (W e + c)) of the e before it: the argument of z = s(..) is off by (I - W) (e - z) - (e - z) / t.
+        Resolved::ForwardBackward { step } => lipschitz + 1.0 / step,
+        // The answer may be the image of what r was measured at, and ||W|| <= 1 + L.
+        Resolved::Picard | Resolved::Anderson { .. } | Resolved::Broyden { .. } => 1.0 + lipschitz,
     }
 }

@@ -241,8 +241,8 @@ impl<D: Backend> Equilibrium<D> {
         elsewhere: Option<&mut D::Array>,
     ) -> Result<()> {
         self.prepare(batch)?;
-        let stopping = self.resolved_stopping(self.stopping)?;
         let solver = self.solver.resolved(self.step.unwrap_or(1.0));
+        let stopping = self.resolved_stopping(self.stopping, &solver)?;
         let Self { device, workspace, weights, map, .. } = self;
         let (device, ws) = (&**device, made(workspace)?);
         ws.solved = 0;
@@ -415,7 +415,8 @@ impl<D: Backend> Equilibrium<D> {
     /// How adjoint equations are solved, if they are.
     fn implicit_adjoint(&mut self) -> Result<Option<(subdeq_engine::Solver, subdeq_engine::Stopping)>> {
         let Adjoint::Implicit { solver, stopping } = self.adjoint else { return Ok(None) };
-        Ok(Some((solver.resolved(self.step.unwrap_or(1.0)), self.resolved_stopping(stopping)?)))
+        let solver = solver.resolved(self.step.unwrap_or(1.0));
+        Ok(Some((solver, self.resolved_stopping(stopping, &solver)?)))
     }
 
     /// Pulls `v` back at the states `at`, or at those of the workspace.

@@ -8,8 +8,8 @@ use rand::Rng;
 use subdeq::map::{MonDeq, Monotone, ParametrisedMap, PowerRatio, Rational, SplitSign, SubDeq};
 use subdeq::subdeq_engine::{Equilibria, Parametrise};
 use subdeq::{
-    Activation, Adjoint, Anderson, BoundMetric, Cpu, Device, Equilibrium, Error, Init, Layout, Outcome,
-    Parametrisation, PeacemanRachford, Picard, Scope, Stopping,
+    Activation, Adjoint, Anderson, BoundMetric, Cpu, Device, Equilibrium, Error, ForwardBackward, Init,
+    Layout, Outcome, Parametrisation, PeacemanRachford, Picard, Scope, Stopping,
 };
 
 /// E1 of the theory: `tanh(Wz) + 1.2` with two stable fixed points.
@@ -183,7 +183,12 @@ fn certified_stopping_delivers_the_distance() {
     for map in sound(Layout::Dense) {
         let what = describe(&map, Layout::Dense);
         let solvers = if map.is_monotone() {
-            vec![PeacemanRachford::default().into()]
+            let given = Some(0.3);
+            vec![
+                PeacemanRachford::default().into(),
+                PeacemanRachford { step: given }.into(),
+                ForwardBackward::default().into(),
+            ]
         } else {
             vec![subdeq::Solver::Picard, Anderson::default().into()]
         };

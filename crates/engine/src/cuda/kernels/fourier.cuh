@@ -230,8 +230,9 @@ __device__ inline float change_scale(double size) {
 // of h is added. Where all of u comes back, an iteration goes all of the way, and nothing is left.
 __device__ inline Flow next_flow(const Flow& flow, u32 iteration, double gap, double error, bool wanted, float part, u64 len) {
     bool whole = (iteration + 1) % WHOLE_PERIOD == 0 && (wanted || gap < error);
-    // All of u that comes back next undoes what rounding has brought, which may be far more than the iteration itself still changes.
-    double bound = flow.whole_next ? gap + error : gap, left = flow.whole_next ? LEAST_ROUNDING * bound : error;
+    // All of u that comes back next undoes what rounding has brought, which may be far more than the iteration itself still changes, and goes
+    // all of the way.
+    double bound = flow.whole_next ? gap / part + error : gap, left = flow.whole_next ? LEAST_ROUNDING * bound : error;
     float kept = flow.whole_back || flow.whole_next ? 0.0f : (1.0f - part) * (flow.scale_next / flow.scale_back);
     return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(bound / sqrt((double)len)), left, kept, 0};
 }
@@ -507,17 +508,21 @@ struct PairPath {
 };
 
 // Ends a sample if it is to end. One thread. With flows (the measure is the relative one then), a sample that rounding may have come
-// too close to goes on until all of its u was sent.
+// too close to goes on until all of its u was sent; where it may not, what rounding may have brought counts.
 __device__ inline void conclude_flow(const Stopping& stopping, u32 iteration, const Samples& samples, u32 sample, const Distance& d, Flow* flows, float part, u64 len) {
+    Distance known = d;
     if (flows) {
         Flow flow = flows[sample];
         double gap = sqrt(d.difference), error = flow.error + (flow.whole_back ? 0.0 : CHANGE_ROUNDING * gap);
         double residual = residual_of(stopping.measure, d);
         bool rough = !samples.progress[sample].bad && error > ROUNDING_SHARE * stopping.tolerance * sqrt(d.size);
         flows[sample] = next_flow(flow, iteration, gap, error, rough && residual <= AHEAD * stopping.tolerance, part, len);
-        if (rough && residual <= stopping.tolerance && iteration < stopping.max_iterations) return;
+        if (rough && residual <= stopping.tolerance) {
+            if (iteration < stopping.max_iterations) return;
+            known.difference = (gap + error) * (gap + error);
+        }
     }
-    conclude(stopping, iteration, samples, sample, d);
+    conclude(stopping, iteration, samples, sample, known);
 }
 
 // What an iteration needs to know of its solve.
