@@ -179,6 +179,11 @@ pub fn reflecting(operator: Operator, batch: usize) -> (Problem, Vec<f64>) {
     (Problem { map, batch, weights: vec![w], y }, solution)
 }
 
+/// The adjoint's answer `g = W' D g + v` of such a problem for `v = y`: `v` where the unit is off, `v / 25` where it is on.
+pub fn reflecting_gradient(y: &[f64]) -> Vec<f64> {
+    y.iter().map(|&v| if v < 0.0 { v } else { v / 25.0 }).collect()
+}
+
 pub fn convert<T: SimdReal>(numbers: &[f64]) -> Vec<T> {
     numbers.iter().map(|&x| T::from_f64(x)).collect()
 }
