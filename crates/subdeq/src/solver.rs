@@ -54,8 +54,8 @@ impl Default for Broyden {
     }
 }
 
-/// Peaceman-Rachford splitting, for the monotone maps. An iteration goes nine tenths of the way to its image, so that what the image
-/// reflects dies out too.
+/// Peaceman-Rachford splitting, for the monotone maps. An iteration goes nine tenths of the way to its image, or one in eight half of
+/// it, so that what the image reflects dies out too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeacemanRachford {
     /// The step; `None` lets the layer choose it from its weights.

@@ -1,7 +1,7 @@
 //! Peaceman-Rachford's splitting of circular convolutions, in the frequency domain: the method of `cpu/fourier`, with its formulas.
 //!
-//! The state of the iteration is `g`, the argument of the proximal step: `u = 2 prox_t(g) - g`, `g <- (1 - p) g + p (C u + k)`, `C = 2 R - I`. It is
-//! updated in place: what a sample's state is when the sample ends is left alone from then on. With `x` the injection, or the gradient
+//! The state of the iteration is `g`, the argument of the proximal step: `u = 2 prox_t(g) - g`, `g <- (1 - p) g + p (C u + k)`, `C = 2 R - I`, with
+//! the part `p` of the way that an iteration goes ([`PART`], or as samples that send changes do it: `planes`). It is updated in place: what a sample's state is when the sample ends is left alone from then on. With `x` the injection, or the gradient
 //! that an adjoint is given, `k = C (a x + b) + c x + d`.
 
 use std::sync::Arc;
@@ -36,26 +36,38 @@ const PRODUCTS: [(usize, &str, &str); 4] = [
 const PRODUCT_SAMPLES: usize = 128;
 /// Channels up to which a block of a product has all outputs of its samples, so that these may take the places of the inputs.
 const IN_PLACE: usize = PRODUCTS[PRODUCTS.len() - 1].0;
+macro_rules! changes {
+    ($channels:literal, $blocks:literal, $threads:literal) => {
+        ChangesProduct {
+            channels: $channels,
+            blocks: $blocks,
+            threads: $threads,
+            name: concat!("fourier_changes_", $channels),
+            resumed: concat!("fourier_resumed_", $channels),
+        }
+    };
+}
 /// Those of changes on tensor cores.
 const CHANGES: [ChangesProduct; 6] = [
-    ChangesProduct { channels: 16, blocks: 1, threads: 128, name: "fourier_changes_16" },
-    ChangesProduct { channels: 32, blocks: 1, threads: 128, name: "fourier_changes_32" },
-    ChangesProduct { channels: 48, blocks: 1, threads: 128, name: "fourier_changes_48" },
-    ChangesProduct { channels: 64, blocks: 1, threads: 128, name: "fourier_changes_64" },
-    ChangesProduct { channels: 96, blocks: 3, threads: 256, name: "fourier_changes_96" },
-    ChangesProduct { channels: 128, blocks: 4, threads: 256, name: "fourier_changes_128" },
+    changes!(16, 1, 128),
+    changes!(32, 1, 128),
+    changes!(48, 1, 128),
+    changes!(64, 1, 128),
+    changes!(96, 3, 256),
+    changes!(128, 4, 256),
 ];
 
-/// How much of the way an iteration goes.
-const PART: f32 = PEACEMAN_RACHFORD_PART as f32;
+/// How much of the way an iteration goes where all of u is always sent.
+pub(super) const PART: f32 = PEACEMAN_RACHFORD_PART as f32;
 
-/// A kernel for products of changes: for as many channels, which as many blocks share.
+/// Kernels for products of changes: for as many channels, which as many blocks share; and for what is sent beside half of a step.
 #[derive(Debug)]
 pub(super) struct ChangesProduct {
     channels: usize,
     blocks: u32,
     threads: u32,
     name: &'static str,
+    resumed: &'static str,
 }
 
 /// Spectra on their way, and how far each part of a sample went.
@@ -63,8 +75,8 @@ pub(super) struct ChangesProduct {
 pub(super) struct Waves {
     /// The current one is the first; the other is empty where nothing needs it.
     pub spectra: [Memory<Wave>; 2],
-    /// What samples send that send only changes, as `f16`; what comes back of it, a step of `g`, is among the spectra.
-    pub changes: Memory<u32>,
+    /// The same of samples that send only changes, as `f16`.
+    pub changes: [Memory<u32>; 2],
     /// What each sample sends.
     pub flows: Memory<Flow>,
     /// Which slopes of an adjoint are 1, where they are that or one other number: a bit for each.
@@ -80,6 +92,8 @@ pub(super) enum Sent {
     All,
     Changes,
     Either,
+    /// Changes, after half of a step: of what comes back then the other half is a part.
+    AfterHalf,
 }
 
 /// `Flow` of `fourier.cu`: the host never looks into it.
@@ -97,7 +111,7 @@ impl Waves {
     pub fn new(gpu: &Arc<Gpu>) -> Self {
         Self {
             spectra: [Memory::empty(gpu), Memory::empty(gpu)],
-            changes: Memory::empty(gpu),
+            changes: [Memory::empty(gpu), Memory::empty(gpu)],
             flows: Memory::empty(gpu),
             masks: Memory::empty(gpu),
             parts: Memory::empty(gpu),
@@ -110,19 +124,30 @@ impl Waves {
         if !changes {
             return Ok(());
         }
-        self.changes.reserve(iteration.spectrum_len())?;
+        let count = if iteration.multiplies_in_place() { 1 } else { 2 };
+        for room in &mut self.changes[..count] {
+            room.reserve(iteration.spectrum_len())?;
+        }
         self.flows.reserve(iteration.batch)
     }
 
     /// The current spectra, and where the next go.
     pub fn waters(&self) -> [Waters; 2] {
-        let changes = self.changes.address_of(0);
-        [0, 1].map(|k| Waters { whole: self.spectra[k].address_of(0), changes })
+        [0, 1]
+            .map(|k| Waters { whole: self.spectra[k].address_of(0), changes: self.changes[k].address_of(0) })
+    }
+
+    /// Where changes go so that the step that they are made of stays, when no sample has all of its waves on their way: where the next changes
+    /// go, or, without such a place, that of all waves.
+    pub fn beside(&self, iteration: &Iteration) -> Waters {
+        let [Waters { whole, .. }, Waters { changes, .. }] = self.waters();
+        Waters { whole, changes: if iteration.multiplies_in_place() { whole } else { changes } }
     }
 
     /// The next are the current ones now.
     fn swap(&mut self) {
         self.spectra.swap(0, 1);
+        self.changes.swap(0, 1);
     }
 }
 
@@ -422,9 +447,11 @@ impl Iteration<'_> {
             self.batch.div_ceil(PRODUCT_SAMPLES) as u32,
             shape.padded().div_ceil(*outputs) as u32,
         );
-        let ([from, next], flows) = (waves.waters(), (sent != Sent::All).then_some(&waves.flows));
-        let in_place = self.multiplies_in_place();
-        let to = if in_place { from } else { next };
+        let ([current, next], flows) = (waves.waters(), (sent != Sent::All).then_some(&waves.flows));
+        let after_half = sent == Sent::AfterHalf;
+        let in_place = after_half || self.multiplies_in_place();
+        let to = if in_place { current } else { next };
+        let from = if after_half { waves.beside(self) } else { current };
         let changes = self.changes_product().filter(|_| sent != Sent::All);
         let some_are_whole = changes.is_none() || sent == Sent::Either;
         if some_are_whole && shape.padded() == *outputs {
@@ -435,11 +462,10 @@ impl Iteration<'_> {
             let shared = (2 * outputs * outputs * size_of::<Wave>()) as u32;
             self.gpu.launch_blocks(exact, grid, Block { threads: THREADS, shared }, &arguments)?;
         } else if some_are_whole {
-            let arguments: [Argument; 8] = [
+            let arguments: [Argument; 7] = [
                 (&plane).into(),
                 matrices.into(),
                 changes.is_none().into(),
-                PART.into(),
                 (&from).into(),
                 (&to).into(),
                 flows.into(),
@@ -449,19 +475,13 @@ impl Iteration<'_> {
         }
         if let Some(product) = changes {
             let grid = Grid(grid.0, grid.1, product.blocks);
-            let arguments: [Argument; 7] = [
-                (&plane).into(),
-                matrices.into(),
-                PART.into(),
-                (&from).into(),
-                (&to).into(),
-                flows.into(),
-                active.into(),
-            ];
+            let arguments =
+                [(&plane).into(), matrices.into(), (&from).into(), (&to).into(), flows.into(), active.into()];
             // A block's part of the matrix, as it is and in halves, twice for its real form.
             let part = shape.padded() * shape.padded() / product.blocks as usize * size_of::<Wave>();
             let block = Block { threads: product.threads, shared: 2 * part as u32 };
-            self.gpu.launch_blocks(product.name, grid, block, &arguments)?;
+            let name = if after_half { product.resumed } else { product.name };
+            self.gpu.launch_blocks(name, grid, block, &arguments)?;
         }
         if !in_place {
             waves.swap();
@@ -496,7 +516,7 @@ impl Iteration<'_> {
         }
         let (rule, table) = problem.begin(samples, reports)?;
         let (gpu, batch, constants) = (self.gpu, self.batch, &self.operators.constants);
-        let (states, blocks, by) = (batch * self.operators.len(), self.blocks(), self.reflection());
+        let (states, blocks, by) = (batch * self.operators.len(), self.blocks(), self.reflection(PART));
         let slopes = match self.slopes {
             Some(Slopes::Any(slopes)) => Some(slopes),
             Some(Slopes::AtKink(_)) => {
@@ -541,14 +561,14 @@ impl Iteration<'_> {
         Ok(())
     }
 
-    /// What the proximal step is made of.
-    pub fn reflection(&self) -> Reflection {
+    /// What the proximal step is made of, in an iteration that goes a part of the way.
+    pub fn reflection(&self, part: f32) -> Reflection {
         let t = self.step;
         let factor = match self.operators.map.activation {
             Activation::LeakyRelu { slope } if slope != 0.0 => slope / (t + (1.0 - t) * slope),
             Activation::Identity => 1.0,
             _ => 0.0,
         };
-        Reflection { t: t as f32, factor: factor as f32, part: PART }
+        Reflection { t: t as f32, factor: factor as f32, part }
     }
 }

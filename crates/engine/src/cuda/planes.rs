@@ -2,7 +2,7 @@
 //! iteration is the products at each frequency and one kernel for everything else.
 
 use super::equilibria::ReportRow;
-use super::fourier::{Iteration, Sent, Slopes, Waters, Waves};
+use super::fourier::{Iteration, PART, Sent, Slopes, Waves};
 use super::gpu::{Block, Grid, Memory};
 use super::kernel::{Argument, Passed, address, launch};
 use super::resolvent::Shape;
@@ -59,6 +59,11 @@ const RIPPLE_THREADS: u32 = 256;
 const RIPPLE_CHANNELS: usize = 16;
 /// Samples send all of their waves in multiples of this iteration, as in `fourier.cuh`.
 const WHOLE_PERIOD: u32 = 4;
+/// Where samples may send changes, one of so many iterations goes half of the way, which ends what changes its sign in every iteration, and the
+/// others all of it. Nine tenths in each, as elsewhere, would need what is left of each step: that took a third more time an iteration.
+const HALF_PERIOD: u32 = 8;
+/// Which of these: in it and in the next one all samples that have not ended have changes coming back and send changes.
+const HALF_PHASE: u32 = 6;
 /// The least tolerance at which samples may send changes: rounding to `f16` would show below.
 const LEAST_TOLERANCE: f64 = 1e-6;
 
@@ -94,10 +99,16 @@ impl Tide {
         self.iteration < self.first
     }
 
+    /// Whether it goes half of the way.
+    fn goes_half(self) -> bool {
+        self.iteration % HALF_PERIOD == HALF_PHASE
+    }
+
     fn sent(self) -> Sent {
         match (self.must_be_whole(), self.may_be_whole()) {
             (true, _) => Sent::All,
             (false, true) => Sent::Either,
+            (false, false) if self.goes_half() => Sent::AfterHalf,
             (false, false) => Sent::Changes,
         }
     }
@@ -196,7 +207,18 @@ impl Iteration<'_> {
         launch!(gpu, "begin_flows", grid, flows, !starts_at_k, &waves.arrived, n)?;
         let (parts, arrived) = (waves.parts.address_of(0), waves.arrived.address_of(0));
         let course = Course { rule, samples: table, parts, arrived, flows: address(flows) };
-        let (plane, by, source) = (self.plane(), self.reflection(), self.source());
+        let (plane, source) = (self.plane(), self.source());
+        let half = |iteration| changes && Tide { iteration, first }.goes_half();
+        let by = |iteration| match (changes, half(iteration)) {
+            (true, true) => self.reflection(0.5),
+            (true, false) => self.reflection(1.0),
+            (false, _) => self.reflection(PART),
+        };
+        // What has come, and where it goes.
+        let waters = |iteration, waves: &Waves| {
+            let [from, _] = waves.waters();
+            (from, if half(iteration) { waves.beside(self) } else { from })
+        };
         let slopes: Argument = match self.slopes {
             None => None::<&Memory<f32>>.into(),
             Some(Slopes::Any(slopes)) => slopes.into(),
@@ -210,13 +232,15 @@ impl Iteration<'_> {
         };
         // Channels in sixteens, as ripples are for.
         let ripples = planes.ripples.filter(|_| changes && self.changes_product().is_some());
-        let advance = |iteration: u32, waves: &Waters, others: bool| {
-            let arguments: [Argument; 9] = [
+        let advance = |iteration: u32, waves: &Waves, others: bool| {
+            let (by, (from, to)) = (by(iteration), waters(iteration, waves));
+            let arguments: [Argument; 10] = [
                 (&plane).into(),
                 (&course).into(),
                 iteration.into(),
                 (&by).into(),
-                waves.into(),
+                (&from).into(),
+                (&to).into(),
                 (&source).into(),
                 slopes,
                 (&*g).into(),
@@ -224,32 +248,34 @@ impl Iteration<'_> {
             ];
             self.launch_planes(planes, planes.steps[kind], &arguments)
         };
-        let ripple = |name: &'static str, iteration: u32, waves: &Waters| {
-            let arguments: [Argument; 7] = [
+        let ripple = |name: &'static str, iteration: u32, waves: &Waves| {
+            let (by, (from, to)) = (by(iteration), waters(iteration, waves));
+            let arguments: [Argument; 8] = [
                 (&plane).into(),
                 (&course).into(),
                 iteration.into(),
                 (&by).into(),
-                waves.into(),
+                (&from).into(),
+                (&to).into(),
                 slopes,
                 (&*g).into(),
             ];
             let grid = Grid::blocks(self.batch * self.resolvent.shape.units / RIPPLE_CHANNELS);
             self.gpu.launch_blocks(name, grid, planes.ripple_block(kind == 0), &arguments)
         };
-        advance(0, &waves.waters()[0], false)?;
+        advance(0, waves, false)?;
         for iteration in 1..=rule.max_iterations {
             let (before, now) = (Tide { iteration: iteration - 1, first }, Tide { iteration, first });
             self.product(waves, if changes { before.sent() } else { Sent::All }, Some(&samples.active))?;
             match ripples {
                 Some(names) if !before.must_be_whole() => {
                     // First: of the samples it moves none is whole afterwards, as long as others may be.
-                    ripple(names[kind], iteration, &waves.waters()[0])?;
+                    ripple(names[kind], iteration, waves)?;
                     if before.may_be_whole() || now.may_be_whole() {
-                        advance(iteration, &waves.waters()[0], true)?;
+                        advance(iteration, waves, true)?;
                     }
                 }
-                _ => advance(iteration, &waves.waters()[0], false)?,
+                _ => advance(iteration, waves, false)?,
             }
             if problem.stopping.extent == Extent::WholeBatch {
                 launch!(gpu, "conclude_together", Grid::blocks(1), &rule, iteration, &table, n)?;

@@ -920,7 +920,7 @@ fn monotone_maps_by_the_splittings() {
                 }
                 let what = || format!("{map:?} by {solver:?}");
                 for start in [Start::Constant(1.0), Start::Given] {
-                    // Nine tenths of an iteration are what is measured.
+                    // Nine tenths of an iteration are what is measured where all of u is always sent.
                     let rule = stopping(4e-6, 5000);
                     let Some((z, reports)) =
                         failures.value(what, solved(gpu, &problem, solver, &rule, start))
@@ -1043,6 +1043,55 @@ fn what_is_reflected_does_not_stay() {
             failures.small(|| format!("adjoint, {}", what()), relative_error(&found[0], &g), 5e-5);
             failures
                 .holds(|| format!("adjoint, {}: {reports:?}", what()), reports.iter().all(|r| r.converged()));
+        }
+    }
+    failures.show();
+}
+
+/// Samples that send changes go half of the way in iterations 6 and 14, and what is left of a step then is part of the next one.
+#[test]
+fn halves_of_steps_are_not_lost() {
+    let Some(gpu) = gpu("halves of steps") else { return };
+    let mut failures = Failures::default();
+    let t = 1.41;
+    // Of one unit with `c = 2 / (1 + t (1 - w)) - 1`, from `k`: the state after some iterations.
+    let state = |c: f64, k: f64, reflected: &dyn Fn(f64) -> f64, iterations: usize| {
+        (1..=iterations).fold(k, |g, iteration| {
+            let part = if iteration % 8 == 6 { 0.5 } else { 1.0 };
+            g + part * (c * reflected(g) + k - g)
+        })
+    };
+    for (channels, side) in [(16, 28), (16, 32), (6, 8), (96, 8)] {
+        let padding = Padding::Circular;
+        let operator = Operator::Conv { channels, height: side, width: side, padding, kernel: 1 };
+        let (problem, solution) = reflecting(operator, 2);
+        let solver = Solver::PeacemanRachford { step: t };
+        for iterations in [5, 6, 7, 8, 14, 15] {
+            let what = || format!("{operator:?} after {iterations} iterations");
+            let (rule, start) = (stopping(1e-6, iterations), Start::Constant(0.0));
+            let c = |y: f64| 2.0 / (1.0 + t * if y < 0.0 { 0.02 } else { 25.0 }) - 1.0;
+            let z: Vec<f64> = problem
+                .y
+                .iter()
+                .map(|&y| state(c(y), (c(y) + 1.0) * t * y, &f64::abs, iterations).max(0.0))
+                .collect();
+            if let Some((found, _)) = failures.value(what, solved(gpu, &problem, &solver, &rule, start)) {
+                failures.small(what, relative_error(&found, &z), 2e-2);
+            }
+            // With v = y; the slope is 0 where y is below 0, else 1.
+            let g: Vec<f64> = problem
+                .y
+                .iter()
+                .map(|&y| {
+                    let sign = y.signum();
+                    let p = state(c(y), (c(y) + 1.0) * t * y, &|p| sign * p, iterations);
+                    if y < 0.0 { p / t } else { p }
+                })
+                .collect();
+            let found = differentiated(gpu, &problem, &solver, &rule, &solution, &problem.y);
+            if let Some((found, _)) = failures.value(what, found) {
+                failures.small(|| format!("adjoint, {}", what()), relative_error(&found[0], &g), 2e-2);
+            }
         }
     }
     failures.show();

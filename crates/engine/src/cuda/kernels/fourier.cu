@@ -231,10 +231,10 @@ fourier_columns_any(Plane plane, const Wave* turns, u32 back, const Wave* from, 
 #define PRODUCT_DEPTH 16
 
 // to = matrix from, for 128 samples of a frequency and 16 T outputs; a thread has 8 samples and T outputs. Matrices lie by columns.
-// Without `changes_too` only of samples that sent all of u.
+// Without `changes_too` only of samples that sent all of u. What is left of a sample's last step is where the next one goes, and added to it.
 template <u32 T>
-__device__ void product_of(const Plane& plane, const Wave* matrices, u32 changes_too, float part, const Waters& from, const Waters& to,
-                           const Flow* flows, const u32* active) {
+__device__ void product_of(const Plane& plane, const Wave* matrices, u32 changes_too, const Waters& from, const Waters& to, const Flow* flows,
+                           const u32* active) {
     __shared__ Wave x[PRODUCT_DEPTH][PRODUCT_SAMPLES + 1], m[PRODUCT_DEPTH][16 * T];
     u64 frequency = blockIdx.x, first = (u64)blockIdx.y * PRODUCT_SAMPLES;
     u32 begin = blockIdx.z * 16 * T, samples = min(plane.batch - (u32)first, PRODUCT_SAMPLES), n = plane.padded;
@@ -300,18 +300,17 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, u32 changes
                 to.whole[at] = sums[i][j];
                 continue;
             }
-            // A step of g: its part of the change, and what is left of the one before.
             float left = flows[first + s].left;
-            Wave last = left == 0.0f ? Wave{0.0f, 0.0f} : widen(*step_at(from, at - o, o));
-            *step_at(to, at - o, o) = narrow({fmaf(left, last.re, part * sums[i][j].re), fmaf(left, last.im, part * sums[i][j].im)});
+            Wave last = left == 0.0f ? Wave{0.0f, 0.0f} : widen(to.changes[at]);
+            to.changes[at] = narrow({fmaf(left, last.re, sums[i][j].re), fmaf(left, last.im, sums[i][j].im)});
         }
 }
 
 #define PRODUCT(T, outputs)                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(THREADS, T <= 3 ? 3 : 2)                                                                    \
-    fourier_product_##outputs(Plane plane, const Wave* matrices, u32 changes_too, float part, Waters from, Waters to, const Flow* flows,     \
+    fourier_product_##outputs(Plane plane, const Wave* matrices, u32 changes_too, Waters from, Waters to, const Flow* flows,                 \
                               const u32* active) {                                                                                           \
-        product_of<T>(plane, matrices, changes_too, part, from, to, flows, active);                                                          \
+        product_of<T>(plane, matrices, changes_too, from, to, flows, active);                                                                \
     }
 PRODUCT(1, 16)
 PRODUCT(2, 32)
@@ -356,10 +355,9 @@ struct TileSamples {
 
 // The same on tensor cores, of samples that sent changes: 16 S outputs, a warp for 16 R samples. A complex number is a pair of neighbours in
 // the sum. Which inputs make a step of the sum is free, so a lane reads and writes four neighbouring numbers at once (`tile_entry`).
-// A block has 16 T of the outputs.
-template <u32 S, u32 T, u32 R>
-__device__ void product_of_changes(const Plane& plane, const Wave* matrices, float part, const Waters& from, const Waters& to, const Flow* flows,
-                                   const u32* active) {
+// A block has 16 T of the outputs. RESUMES: after half of a step, whose other half is where the next one goes, and is added to it.
+template <bool RESUMES, u32 S, u32 T, u32 R>
+__device__ void product_of_changes(const Plane& plane, const Wave* matrices, const Waters& from, const Waters& to, const Flow* flows, const u32* active) {
     constexpr u32 TILES = 4 * T * S * 32, N = 16 * S;
     uint4* staged = (uint4*)launch_memory;
     u64 frequency = blockIdx.x;
@@ -391,7 +389,7 @@ __device__ void product_of_changes(const Plane& plane, const Wave* matrices, flo
             a[h / 2][2 * s + 1][2 + h % 2] = in.w;
         }
     // Entries of C / (height width) come to [0, 1].
-    float up = power_of_two_in(plane.height * plane.width), gain = part / up;
+    float up = power_of_two_in(plane.height * plane.width), gain = 1.0f / up;
     await_copies();
     // Of two lanes with the same input one has the real parts first, the other the imaginary ones: their banks differ.
     bool odd = own.lane % 2;
@@ -409,24 +407,23 @@ __device__ void product_of_changes(const Plane& plane, const Wave* matrices, flo
     }
     __syncthreads();
     if (!warp_max(own.any())) return;
-    // What is left of the last steps.
-    float left[2 * R];
-#pragma unroll
-    for (u32 h = 0; h < 2 * R; h++) left[h] = own.wanted[h] ? flows[own.first + 8 * h].left : 0.0f;
-    u64 row = at - 4 * own.place;
-    u32 channel = 16 * (blockIdx.z * T) + 4 * own.place;
-    const u32* last_at = step_at(from, row, channel);
-    u32* out_at = step_at(to, row, channel);
+    u32* out_at = to.changes + at + 16 * (blockIdx.z * T);
     const uint4* lane_tiles = staged + own.lane;
+    float left[2 * R];
+    if constexpr (RESUMES) {
+#pragma unroll
+        for (u32 h = 0; h < 2 * R; h++) left[h] = own.wanted[h] ? flows[own.first + 8 * h].left : 0.0f;
+    }
 #pragma unroll 1
     for (u32 j = 0; j < T; j++) {
-        // The last step, and then this one.
         u32 out[2 * R][4];
+        if constexpr (RESUMES) {
 #pragma unroll
-        for (u32 h = 0; h < 2 * R; h++) {
-            uint4 last = {0, 0, 0, 0};
-            if (left[h] != 0.0f) last = *(const uint4*)(last_at + 2 * (h * SECOND + 16 * j));
-            out[h][0] = last.x, out[h][1] = last.y, out[h][2] = last.z, out[h][3] = last.w;
+            for (u32 h = 0; h < 2 * R; h++) {
+                uint4 last = {0, 0, 0, 0};
+                if (own.wanted[h]) last = *(const uint4*)(out_at + h * SECOND + 16 * j);
+                out[h][0] = last.x, out[h][1] = last.y, out[h][2] = last.z, out[h][3] = last.w;
+            }
         }
 #pragma unroll
         for (u32 e = 0; e < 4; e++) {
@@ -442,21 +439,29 @@ __device__ void product_of_changes(const Plane& plane, const Wave* matrices, flo
             }
 #pragma unroll
             for (u32 h = 0; h < 2 * R; h++) {
-                Wave last = widen(out[h][e]);
-                out[h][e] = narrow({fmaf(left[h], last.re, gain * sums[h / 2][h % 2 * 2]), fmaf(left[h], last.im, gain * sums[h / 2][h % 2 * 2 + 1])});
+                Wave step = {gain * sums[h / 2][h % 2 * 2], gain * sums[h / 2][h % 2 * 2 + 1]};
+                if constexpr (RESUMES) {
+                    Wave last = widen(out[h][e]);
+                    step = {fmaf(left[h], last.re, step.re), fmaf(left[h], last.im, step.im)};
+                }
+                out[h][e] = narrow(step);
             }
         }
 #pragma unroll
         for (u32 h = 0; h < 2 * R; h++)
             // By name, since four numbers are else stored one by one.
-            if (own.wanted[h]) __stcg((uint4*)(out_at + 2 * (h * SECOND + 16 * j)), uint4{out[h][0], out[h][1], out[h][2], out[h][3]});
+            if (own.wanted[h]) __stcg((uint4*)(out_at + h * SECOND + 16 * j), uint4{out[h][0], out[h][1], out[h][2], out[h][3]});
     }
 }
 
 #define CHANGES(S, outputs, R)                                                                                                               \
     extern "C" __global__ void __launch_bounds__(CHANGES_THREADS(R), S == 3 ? 5 : S <= 4 ? 3 : 2)                                            \
-    fourier_changes_##outputs(Plane plane, const Wave* matrices, float part, Waters from, Waters to, const Flow* flows, const u32* active) { \
-        product_of_changes<S, S <= 4 ? S : 2, R>(plane, matrices, part, from, to, flows, active);                                            \
+    fourier_changes_##outputs(Plane plane, const Wave* matrices, Waters from, Waters to, const Flow* flows, const u32* active) {             \
+        product_of_changes<false, S, S <= 4 ? S : 2, R>(plane, matrices, from, to, flows, active);                                           \
+    }                                                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(CHANGES_THREADS(R), S == 3 ? 5 : S <= 4 ? 3 : 2)                                            \
+    fourier_resumed_##outputs(Plane plane, const Wave* matrices, Waters from, Waters to, const Flow* flows, const u32* active) {             \
+        product_of_changes<true, S, S <= 4 ? S : 2, R>(plane, matrices, from, to, flows, active);                                            \
     }
 CHANGES(1, 16, 2)
 CHANGES(2, 32, 2)

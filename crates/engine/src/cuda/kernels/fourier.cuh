@@ -35,30 +35,27 @@ struct Flow {
     float scale_back, scale_next;
     // What the roundings since all of u was sent may have added up to; where all of it comes back, what that of the next change may be.
     double error;
-    // What is left of the last step of g when the next one is made, times the ratio of their scales: 0 where there is no last one (`step_at`).
+    // What is left of the last step of g when the next one is made, times the ratio of their scales; 0 unless the last one went half of the way.
     float left;
     u32 unused;
 };
 __device__ inline bool is_whole(const Flow* flows, u64 sample) { return !flows || flows[sample].whole_back; }
 
-// Waves on their way: those of whole samples, and the changes of others. What comes back of changes, a step of g, is among those of whole
-// samples, which a sample that sends changes has no use for, so that it is still there when the next one is made of it.
+// Waves on their way: those of whole samples, and the changes of others.
 struct Waters {
     Wave* whole;
     u32* changes;
 };
 
-// Where the step of a number is, of which `row` is its frequency's and sample's first channel: eights of channels, which all kernels' blocks
-// have as a whole, stay among their own.
-__device__ inline u32 eights_apart(u32 channel) { return channel / 8 * 16 + channel % 8; }
-__device__ inline u32* step_at(const Waters& waves, u64 row, u32 channel) { return (u32*)(waves.whole + row) + eights_apart(channel); }
+// Whether a sample has changes coming back and sends changes: those are moved by other kernels, where there are such (ripples.cuh).
+__device__ inline bool is_rippling(const Flow& flow) { return !flow.whole_back && !flow.whole_next; }
 
 // What the proximal step is made of.
 struct Reflection {
     float t;
     // What a kinked one multiplies negative numbers by.
     float factor;
-    // How much of the way to its image an iteration goes.
+    // How much of the way to its image the iteration goes.
     float part;
 };
 
@@ -211,8 +208,8 @@ __device__ inline float change_scale(double size) {
 }
 
 // A change is rounded to f16 five times on its way at most, and what it is multiplied by five times (its matrix, and the turns of the
-// transforms of ripples.cuh): to 2^-12 each. What is left of a step for the next ones has the same roundings once more, a ninth of them in all.
-#define CHANGE_ROUNDING (12.0 / 4096)
+// transforms of ripples.cuh): to 2^-12 each.
+#define CHANGE_ROUNDING (10.0 / 4096)
 // What rounding may have of the tolerance.
 #define ROUNDING_SHARE 0.05
 // A sample sends all of u once before its end. What the changes after that add is far below the share if it does so within this many
@@ -223,18 +220,17 @@ __device__ inline float change_scale(double size) {
 
 // What a change that is scaled by a bound of its size, however small it is, is rounded to besides, of that bound: as often, to 2^-25 where the
 // bound is 1/4 to 1/2, since f16 have no smaller numbers than 2^-24.
-#define LEAST_ROUNDING (12.0 / (1 << 23))
+#define LEAST_ROUNDING (10.0 / (1 << 23))
 
-// How the waves are sent in the next iteration, after a change of `gap` in this one that brought `error` with it; `wanted`: the answer
-// will need all of u. With changes, (1 - part) of a step of g goes on in the next: after h - g = r, (1 - part) r is left of it, and the change
-// of h is added. Where all of u comes back, an iteration goes all of the way, and nothing is left.
+// How the waves are sent in the next iteration, after one that would have changed g by `gap` if it went all of the way, which brought `error`
+// with it; `wanted`: the answer will need all of u. What an iteration of changes leaves of a step goes on in the next, whose own is at most what
+// the part that was gone has changed: both together are at most `gap`.
 __device__ inline Flow next_flow(const Flow& flow, u32 iteration, double gap, double error, bool wanted, float part, u64 len) {
     bool whole = (iteration + 1) % WHOLE_PERIOD == 0 && (wanted || gap < error);
-    // All of u that comes back next undoes what rounding has brought, which may be far more than the iteration itself still changes, and goes
-    // all of the way.
-    double bound = flow.whole_next ? gap / part + error : gap, left = flow.whole_next ? LEAST_ROUNDING * bound : error;
-    float kept = flow.whole_back || flow.whole_next ? 0.0f : (1.0f - part) * (flow.scale_next / flow.scale_back);
-    return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(bound / sqrt((double)len)), left, kept, 0};
+    // All of u that comes back next undoes what rounding has brought, which may be far more than the iteration itself still changes.
+    double bound = flow.whole_next ? gap + error : gap, rounding = flow.whole_next ? LEAST_ROUNDING * bound : error;
+    float left = is_rippling(flow) ? (1.0f - part) * (flow.scale_next / flow.scale_back) : 0.0f;
+    return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(bound / sqrt((double)len)), rounding, left, 0};
 }
 
 // ---- whole images -----------------------------------------------------------------------------------------------------
@@ -363,9 +359,8 @@ struct Frame {
     __device__ void columns_in(const Waters& waves, bool whole) {
         if (!has_column()) return;
         float re[N], im[N];
-        u32 own = first + threadIdx.x % CHANNELS;
         if (whole) read_column(re, im, [&](u64 i) { return waves.whole[i]; });
-        else read_column(re, im, [&](u64 i) { return widen(*step_at(waves, i - own, own)); });
+        else read_column(re, im, [&](u64 i) { return widen(waves.changes[i]); });
         transform<true, N>(re, im);
 #pragma unroll
         for (u32 k = 0; k < N; k++) rows[k * ROW + threadIdx.x] = {re[k], im[k]};
@@ -536,9 +531,6 @@ struct Course {
     Flow* flows;
 };
 
-// Whether a sample has changes coming back and sends changes: those are moved by other kernels, where there are such (ripples.cuh).
-__device__ inline bool is_rippling(const Flow& flow) { return !flow.whole_back && !flow.whole_next; }
-
 // A thread's row of u that came back: g and the answer's distance from it, and the row that is sent.
 template <u32 N, u32 KIND>
 struct RowStep {
@@ -548,17 +540,15 @@ struct RowStep {
     const Flow& flow;
     const Reflection& by;
     const Source& source;
-    // Whether what comes back is all of u, so that g starts anew, and how much of the way there it goes.
+    // Whether what comes back is all of u, so that g starts anew.
     bool anew;
-    float part;
     // Slopes, or a row's masks.
     const float* slopes;
     uint2 masks;
     float2 start[SOME], ahead[SOME];
 
-    __device__ RowStep(const Frame<N>& frame, const Flow& flow, const Reflection& by, const Source& source, bool anew, float part,
-                       const float* slopes)
-        : frame(frame), flow(flow), by(by), source(source), anew(anew), part(part), slopes(slopes) {
+    __device__ RowStep(const Frame<N>& frame, const Flow& flow, const Reflection& by, const Source& source, bool anew, const float* slopes)
+        : frame(frame), flow(flow), by(by), source(source), anew(anew), slopes(slopes) {
         if (KIND == MASKS) masks = __ldg((const uint2*)((const u32*)slopes + (frame.sample * N + frame.y()) * frame.plane.channels + frame.first + frame.channel()));
         bring(0);
     }
@@ -587,7 +577,7 @@ struct RowStep {
                 old[i] = frame.fetched(x);
                 Wave from = anew ? Wave{fmaf(source.c, start[i].x, source.d), fmaf(source.c, start[i].y, source.d)} : old[i];
                 next[i] = {fmaf(re[x], back, from.re), fmaf(im[x], back, from.im)};
-                if (part != 1.0f) next[i] = {fmaf(part, next[i].re - old[i].re, old[i].re), fmaf(part, next[i].im - old[i].im, old[i].im)};
+                if (by.part != 1.0f) next[i] = {fmaf(by.part, next[i].re - old[i].re, old[i].re), fmaf(by.part, next[i].im - old[i].im, old[i].im)};
                 slope[i] = slopes_at(x, ahead[i]);
                 added[i] = flow.whole_next ? float2{fmaf(source.a, start[i].x, source.b), fmaf(source.a, start[i].y, source.b)} : float2{0.0f, 0.0f};
             }
@@ -621,14 +611,17 @@ __device__ inline void conclude_part(const Course& course, u32 iteration, u32 sa
     __threadfence();
     Distance all = no_distance();
     for (u32 group = 0; group < groups; group++) all = joined(all, course.parts[(u64)sample * groups + group]);
+    // How far samples that may send changes would have gone with all of the way.
+    if (course.flows) all.difference /= part * part;
     if (iteration == 0) begin_changes(course.flows[sample], all, len);
     else conclude_flow(course.stopping, iteration, course.samples, sample, all, course.flows, part, len);
 }
 
 // One iteration from the products on; iteration 0 only sends all of the first u. `others`: rippling samples are not meant. `slopes` may be masks.
+// Where samples may send changes, iterations that go a part of the way are such that every one has changes coming back and sends changes.
 template <u32 N, u32 KIND>
-__device__ void plane_step(const Plane& plane, const Course& course, u32 iteration, const Reflection& by, const Waters& waves, const Source& source,
-                           const float* slopes, float* g, u32 others) {
+__device__ void plane_step(const Plane& plane, const Course& course, u32 iteration, const Reflection& by, const Waters& from, const Waters& to,
+                           const Source& source, const float* slopes, float* g, u32 others) {
     Frame<N> frame(plane);
     if (course.samples.active[frame.sample] != 1) return;
     Flow flow = course.flows ? course.flows[frame.sample] : Flow{1, 1, 1.0f, 1.0f, 0.0, 0.0f, 0};
@@ -636,14 +629,12 @@ __device__ void plane_step(const Plane& plane, const Course& course, u32 iterati
     bool begins = iteration == 0 && !flow.whole_next;
     if (iteration == 0) flow.whole_next = 1;
     frame.fetch(g);
-    if (iteration > 0) frame.columns_in(waves, flow.whole_back);
+    if (iteration > 0) frame.columns_in(from, flow.whole_back);
     await_copies();
     __syncthreads();
     PairPath path;
     if (frame.has_row()) {
-        // Where samples may send changes, all of the way when all of u came back: these begin anew then.
-        float part = iteration > 0 && !course.flows ? by.part : 1.0f;
-        RowStep<N, KIND> row(frame, flow, by, source, flow.whole_back && iteration > 0, part, slopes);
+        RowStep<N, KIND> row(frame, flow, by, source, flow.whole_back && iteration > 0, slopes);
         float re[N], im[N];
         if (iteration > 0) {
             frame.rows_in(re, im);
@@ -656,15 +647,15 @@ __device__ void plane_step(const Plane& plane, const Course& course, u32 iterati
     }
     path.leave(course.stopping.measure);
     __syncthreads();
-    frame.columns_out(waves, flow.whole_next);
+    frame.columns_out(to, flow.whole_next);
     if (iteration > 0 || begins) conclude_part(course, iteration, frame.sample, frame.groups, by.part, (u64)N * N * plane.channels);
 }
 
 #define PLANE(N, KIND, name)                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(PLANE_THREADS, N > 28 ? 3 : 4)                                                                       \
-    fourier_plane_##name##_##N(Plane plane, Course course, u32 iteration, Reflection by, Waters waves, Source source, const float* slopes,     \
-                               float* g, u32 others) {                                                                                       \
-        plane_step<N, KIND>(plane, course, iteration, by, waves, source, slopes, g, others);                                                  \
+    fourier_plane_##name##_##N(Plane plane, Course course, u32 iteration, Reflection by, Waters from, Waters to, Source source,                \
+                               const float* slopes, float* g, u32 others) {                                                                  \
+        plane_step<N, KIND>(plane, course, iteration, by, from, to, source, slopes, g, others);                                               \
     }
 #define PLANES(N)                                                                                                                            \
     PLANE(N, SLOPES, slopes)                                                                                                                 \

@@ -76,11 +76,11 @@ struct Ripples {
         uint4 fours[(WAVES + PASS - 1) / PASS];
     };
     __device__ bool has_wave(u32 pass) const { return (pass + 1) * PASS <= WAVES || pass * PASS + threadIdx.x / 4 < WAVES; }
-    __device__ void fetch(const Waters& waters, Share& share) const {
-        const u32* from = step_at(waters, plane.spectrum_at(0, 0, sample) + threadIdx.x / 4 * stride(), first + 4 * place);
+    __device__ void fetch(const u32* changes, Share& share) const {
+        const u32* from = changes + wave(0, 0) + threadIdx.x / 4 * stride() + 4 * place;
 #pragma unroll
         for (u32 i = 0; i * PASS < WAVES; i++)
-            if (has_wave(i)) share.fours[i] = __ldcg((const uint4*)(from + i * PASS * 2 * stride()));
+            if (has_wave(i)) share.fours[i] = __ldcg((const uint4*)(from + i * PASS * stride()));
     }
     __device__ void put(const Share& share) const {
 #pragma unroll
@@ -222,7 +222,7 @@ struct Ripples {
         }
         // Of the columns that a lane has of a row spectrum, and of those that it has of a matrix, all are odd or none.
         u32 odd_columns = place % 2 ? SIGNS : 0, odd_lines = line % 2 ? SIGNS : 0;
-        float back = 1.0f / flow.scale_back;
+        float back = by.part / flow.scale_back;
         Squares squares;
         uint4 all_masks = {0, 0, 0, 0};
         if (KIND == MASKS) all_masks = masks_of((const u32*)slopes);
@@ -345,7 +345,8 @@ struct Ripples {
 
 // One iteration from the products on, of rippling samples. Channels are multiples of 16; the measure is the relative one. `slopes` may be masks.
 template <u32 N, u32 KIND>
-__device__ void ripple_step(const Plane& plane, const Course& course, u32 iteration, const Reflection& by, const Waters& waters, const float* slopes, float* g) {
+__device__ void ripple_step(const Plane& plane, const Course& course, u32 iteration, const Reflection& by, const Waters& from, const Waters& to,
+                            const float* slopes, float* g) {
     __shared__ u32 turns[N];
     __shared__ uint4 matrices[Ripples<N, KIND>::MATRICES * 32];
     Ripples<N, KIND> ripples(plane, turns);
@@ -355,7 +356,7 @@ __device__ void ripple_step(const Plane& plane, const Course& course, u32 iterat
     // Known, so that nothing asks for it again.
     flow.whole_back = flow.whole_next = 0;
     typename Ripples<N, KIND>::Share share;
-    ripples.fetch(waters, share);
+    ripples.fetch(from.changes, share);
     if (threadIdx.x < N) {
         float sine, cosine;
         sincospif(2.0f * threadIdx.x / N, &sine, &cosine);
@@ -373,14 +374,15 @@ __device__ void ripple_step(const Plane& plane, const Course& course, u32 iterat
     ripples.rows(matrices, flow, by, slopes, g, path);
     path.leave(RELATIVE);
     __syncthreads();
-    ripples.columns_out(waters.changes);
+    ripples.columns_out(to.changes);
     conclude_part(course, iteration, ripples.sample, ripples.groups, by.part, (u64)N * N * plane.channels);
 }
 
 #define RIPPLE(N, KIND, name)                                                                                                                \
     extern "C" __global__ void __launch_bounds__(RIPPLE_THREADS, KIND == SLOPES ? 2 : 3)                                                     \
-    fourier_ripple_##name##_##N(Plane plane, Course course, u32 iteration, Reflection by, Waters waters, const float* slopes, float* g) {    \
-        ripple_step<N, KIND>(plane, course, iteration, by, waters, slopes, g);                                                               \
+    fourier_ripple_##name##_##N(Plane plane, Course course, u32 iteration, Reflection by, Waters from, Waters to, const float* slopes,       \
+                                float* g) {                                                                                                  \
+        ripple_step<N, KIND>(plane, course, iteration, by, from, to, slopes, g);                                                             \
     }
 #define RIPPLES(N)             \
     RIPPLE(N, SLOPES, slopes)  \
