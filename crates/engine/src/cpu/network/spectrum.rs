@@ -78,12 +78,13 @@ pub(super) fn norm_bound<T: Real>(operator: &Operator, w: &[T]) -> f64 {
     (largest(&rows) * largest(&cols)).sqrt()
 }
 
-/// How fast Peaceman-Rachford's splitting is with a step, as a factor per iteration: the mean `(mean of s^64)^(1/64)` of the singular
+/// How fast Peaceman-Rachford's splitting is with a step, as a factor per iteration: the mean `(mean of s^256)^(1/256)` of the singular
 /// values `s` of `2R - I = (I - t(I - W)) (I + t(I - W))^-1`, for a convolution over at most `samples` frequencies, evenly spread.
 ///
 /// The largest singular value alone, which bounds every solve, is that of few directions, and most solves end before they count: the
-/// step that is best for it is too short for the others. The power is a choice: the lower it is, the longer the step and the fewer the
-/// iterations of a trained layer, but the larger the error that is left at the same residual.
+/// step that is best for it is too short for the others. The power is a choice: the lower it is, the longer the step and the larger the
+/// error that is left at the same residual. Since what changes its sign in every iteration is damped (`PEACEMAN_RACHFORD_PART`), 256 takes
+/// a fifth fewer iterations than 64 in trained layers that need most, and as many in others.
 pub(super) fn splitting_rate<T: Real>(
     isa: Isa,
     operator: &Operator,
@@ -101,8 +102,8 @@ pub(super) fn splitting_rate<T: Real>(
             .enumerate()
             .map(|(i, r)| 2.0 * r - f64::from(u8::from(i % n == i / n)))
             .collect();
-        // The sum of s^64 is the squared Frobenius norm of (C'C)^16.
-        let power = (0..4).fold(gram(isa, n, &reflected), |m, _| gram(isa, n, &m));
+        // The sum of s^256 is the squared Frobenius norm of (C'C)^64.
+        let power = (0..6).fold(gram(isa, n, &reflected), |m, _| gram(isa, n, &m));
         power.iter().map(|x| x * x).sum::<f64>() / n as f64
     };
     let mean_power = match *operator {
@@ -120,7 +121,7 @@ pub(super) fn splitting_rate<T: Real>(
             powers.iter().sum::<f64>() / powers.len() as f64
         }
     };
-    mean_power.powf(1.0 / 64.0)
+    mean_power.powf(1.0 / 256.0)
 }
 
 /// `M'M` of a square matrix.
@@ -307,15 +308,15 @@ mod tests {
         let w: Vec<f64> = (0..16).map(|i| if i % 4 == i / 4 { diagonal[i / 4] } else { 0.0 }).collect();
         let rate = splitting_rate(Isa::detect(), &Operator::Dense { n: 4 }, &w, 0.3, 1);
         let reflected = |w: f64| (1.0 - 0.3 * (1.0 - w)) / (1.0 + 0.3 * (1.0 - w));
-        let mean = diagonal.iter().map(|&w| reflected(w).powi(64)).sum::<f64>() / 4.0;
-        assert!((rate - mean.powf(1.0 / 64.0)).abs() < 1e-12, "{rate} {mean}");
+        let mean = diagonal.iter().map(|&w| reflected(w).powi(256)).sum::<f64>() / 4.0;
+        assert!((rate - mean.powf(1.0 / 256.0)).abs() < 1e-12, "{rate} {mean}");
         for operator in &OPERATORS[..3] {
             let w: Vec<f64> = random(operator.weight_len(), 9).iter().map(|x| 0.2 * x).collect();
             let (n, m) = matrix(operator, &w);
             let dense = splitting_rate(Isa::detect(), &Operator::Dense { n }, &m, 0.7, 1);
             let found = splitting_rate(Isa::detect(), operator, &w, 0.7, usize::MAX);
             // Of conjugate frequencies one counts: some weigh half of what they do in the matrix.
-            assert!((dense / found).ln().abs() <= 2f64.ln() / 64.0 && found < 1.0, "{dense} {found}");
+            assert!((dense / found).ln().abs() <= 2f64.ln() / 256.0 && found < 1.0, "{dense} {found}");
         }
     }
 }
