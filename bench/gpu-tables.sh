@@ -8,8 +8,8 @@
 # SUBDEQ (the program), DATA (the data sets), COLUMNS, MODELS, SEEDS, WORKERS and JOBS, OUT (ledgers), RUNS, LOGS may be set.
 #
 # What was measured on an H200 is in it: six runs at once, two in each of three processes under MPS, keep the GPU busy while some of them
-# make certificates on the CPU; more than three processes with so many connections are refused. Rows that are made of short launches
-# wait twenty times as long beside solves that hold whole multiprocessors for a millisecond, so rows of one kind run beside each other.
+# make certificates on the CPU; more than three processes are refused, with half as many connections too. Rows that are made of short
+# launches wait twenty times as long beside solves that hold whole multiprocessors for a millisecond, so rows of one kind run beside each other.
 set -u
 cd "$(dirname "$0")/.."
 limit=${1:-0}
