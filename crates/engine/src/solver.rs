@@ -22,7 +22,8 @@ pub enum Solver {
         /// Number of rank-one updates kept.
         memory: usize,
     },
-    /// Peaceman-Rachford splitting with step `step` (monotone maps: [`crate::Form::Single`] with slopes in `[0, 1]`), nine tenths of the way.
+    /// Peaceman-Rachford splitting with step `step` (monotone maps: [`crate::Form::Single`] with slopes in `[0, 1]`), a part
+    /// of the way ([`PEACEMAN_RACHFORD_PART`]).
     PeacemanRachford {
         /// The step `t > 0`.
         step: f64,

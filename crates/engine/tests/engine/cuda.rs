@@ -1070,13 +1070,28 @@ fn halves_of_steps_are_not_lost() {
             let what = || format!("{operator:?} after {iterations} iterations");
             let (rule, start) = (stopping(1e-6, iterations), Start::Constant(0.0));
             let c = |y: f64| 2.0 / (1.0 + t * if y < 0.0 { 0.02 } else { 25.0 }) - 1.0;
-            let z: Vec<f64> = problem
-                .y
-                .iter()
-                .map(|&y| state(c(y), (c(y) + 1.0) * t * y, &f64::abs, iterations).max(0.0))
-                .collect();
-            if let Some((found, _)) = failures.value(what, solved(gpu, &problem, &solver, &rule, start)) {
+            let after = |iterations: usize| -> Vec<f64> {
+                let state = |&y: &f64| state(c(y), (c(y) + 1.0) * t * y, &f64::abs, iterations);
+                problem.y.iter().map(state).collect()
+            };
+            let (before, now) = (after(iterations - 1), after(iterations));
+            let z: Vec<f64> = now.iter().map(|g| g.max(0.0)).collect();
+            let part = if iterations % 8 == 6 { 0.5 } else { 1.0 };
+            let residual_of = |sample: usize| {
+                let own = sample * operator.state_len()..(sample + 1) * operator.state_len();
+                let norm = |of: &mut dyn Iterator<Item = f64>| of.map(|x| x * x).sum::<f64>().sqrt();
+                let gap = norm(&mut own.clone().map(|i| (now[i] - before[i]) / part));
+                gap / norm(&mut own.map(|i| now[i]))
+            };
+            if let Some((found, reports)) = failures.value(what, solved(gpu, &problem, &solver, &rule, start))
+            {
                 failures.small(what, relative_error(&found, &z), 2e-2);
+                // That of a whole iteration, of which the last one may have been half.
+                for (sample, report) in reports.iter().enumerate() {
+                    let residual = residual_of(sample);
+                    let gap = (report.residual - residual).abs() / residual;
+                    failures.small(|| format!("residual, {}", what()), gap, 5e-2);
+                }
             }
             // With v = y; the slope is 0 where y is below 0, else 1.
             let g: Vec<f64> = problem
@@ -1093,6 +1108,35 @@ fn halves_of_steps_are_not_lost() {
                 failures.small(|| format!("adjoint, {}", what()), relative_error(&found[0], &g), 2e-2);
             }
         }
+    }
+    failures.show();
+}
+
+/// Where half of a step is beside what is sent, a sample that has ended before touches nobody's.
+#[test]
+fn a_sample_that_has_ended_leaves_others_their_bits() {
+    let Some(gpu) = gpu("samples beside one that has ended") else { return };
+    let mut failures = Failures::default();
+    for (channels, side) in [(6, 8), (10, 16), (16, 28), (96, 8)] {
+        let padding = Padding::Circular;
+        let operator = Operator::Conv { channels, height: side, width: side, padding, kernel: 1 };
+        let (mut problem, _) = reflecting(operator, 3);
+        let len = operator.state_len();
+        // From a start of one's own all of u is sent twice: when the sample ends, all of its waves are on their way.
+        problem.y[2] = f64::NAN;
+        let (solver, rule) = (Solver::PeacemanRachford { step: 1.41 }, stopping(1e-4, 100));
+        let solved = |problem: &Problem| solved(gpu, problem, &solver, &rule, Start::Constant(1.0));
+        let others =
+            Problem { batch: 2, y: problem.y[len..].to_vec(), weights: problem.weights.clone(), ..problem };
+        let what = || format!("{operator:?}");
+        let (Some((z, reports)), Some((alone, known))) =
+            (failures.value(what, solved(&problem)), failures.value(what, solved(&others)))
+        else {
+            continue;
+        };
+        let ended = reports[0].outcome == Outcome::NotFinite && reports[0].iterations < 6;
+        failures.holds(|| format!("{operator:?}: {reports:?}"), ended);
+        failures.holds(|| format!("{operator:?}: other bits"), z[len..] == alone && reports[1..] == known);
     }
     failures.show();
 }

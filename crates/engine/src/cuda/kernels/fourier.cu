@@ -250,7 +250,9 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, u32 changes
         u32 s = sample + 16 * i;
         bool all = s >= samples || is_whole(flows, first + s);
         whole |= (u32)all << i;
-        inside |= (u32)(s < samples && (changes_too || all)) << i;
+        // Not those that have ended, whose places others may have taken (`Waves::beside`).
+        bool moving = s < samples && (!active || active[first + s] == 1);
+        inside |= (u32)(moving && (changes_too || all)) << i;
     }
 #pragma unroll
     for (u32 i = 0; i < 8; i++)
@@ -290,20 +292,23 @@ __device__ void product_of(const Plane& plane, const Wave* matrices, u32 changes
         __syncthreads();
     }
 #pragma unroll
-    for (u32 i = 0; i < 8; i++)
+    for (u32 i = 0; i < 8; i++) {
+        u32 s = sample + 16 * i;
+        if (!(inside >> i & 1)) continue;
+        float left = whole >> i & 1 ? 0.0f : flows[first + s].left;
 #pragma unroll
         for (u32 j = 0; j < T; j++) {
-            u32 s = sample + 16 * i, o = begin + output + 16 * j;
+            u32 o = begin + output + 16 * j;
             u64 at = (frequency * plane.batch + first + s) * n + o;
-            if (!(inside >> i & 1) || o >= n) continue;
+            if (o >= n) continue;
             if (whole >> i & 1) {
                 to.whole[at] = sums[i][j];
                 continue;
             }
-            float left = flows[first + s].left;
             Wave last = left == 0.0f ? Wave{0.0f, 0.0f} : widen(to.changes[at]);
             to.changes[at] = narrow({fmaf(left, last.re, sums[i][j].re), fmaf(left, last.im, sums[i][j].im)});
         }
+    }
 }
 
 #define PRODUCT(T, outputs)                                                                                                                  \

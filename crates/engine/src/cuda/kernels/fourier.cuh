@@ -224,11 +224,12 @@ __device__ inline float change_scale(double size) {
 
 // How the waves are sent in the next iteration, after one that would have changed g by `gap` if it went all of the way, which brought `error`
 // with it; `wanted`: the answer will need all of u. What an iteration of changes leaves of a step goes on in the next, whose own is at most what
-// the part that was gone has changed: both together are at most `gap`.
+// the part that was gone has changed: both together are at most `gap`, but may be far less where one undoes the other, while what is sent is
+// rounded like its own size.
 __device__ inline Flow next_flow(const Flow& flow, u32 iteration, double gap, double error, bool wanted, float part, u64 len) {
     bool whole = (iteration + 1) % WHOLE_PERIOD == 0 && (wanted || gap < error);
     // All of u that comes back next undoes what rounding has brought, which may be far more than the iteration itself still changes.
-    double bound = flow.whole_next ? gap + error : gap, rounding = flow.whole_next ? LEAST_ROUNDING * bound : error;
+    double bound = flow.whole_next ? gap + error : gap, rounding = flow.whole_next ? LEAST_ROUNDING * bound : error + CHANGE_ROUNDING * (1.0f - part) * gap;
     float left = is_rippling(flow) ? (1.0f - part) * (flow.scale_next / flow.scale_back) : 0.0f;
     return {flow.whole_next, whole, flow.scale_next, whole ? 1.0f : change_scale(bound / sqrt((double)len)), rounding, left, 0};
 }
