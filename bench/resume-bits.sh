@@ -22,9 +22,12 @@ for k in $(seq "$KILLS"); do
     wait $! 2> /dev/null || true
 done
 (train killed "$@" --resume)
-if [ "$(tensors whole)" = "$(tensors killed)" ]; then
-    echo "same bits on $device: $(tensors whole)"
+# Each by itself, so that a model that is not there ends this and is not taken for the same as another that is not.
+whole=$(tensors whole)
+killed=$(tensors killed)
+if [ "$whole" = "$killed" ]; then
+    echo "same bits on $device: $whole"
 else
-    echo "other bits on $device: $(tensors whole) and $(tensors killed)"
+    echo "other bits on $device: $whole and $killed"
     exit 1
 fi
