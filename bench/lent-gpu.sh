@@ -50,13 +50,19 @@ take() {
 bench() { timeout 90 ./subdeq bench --device cuda "$@" 2>> log/bench.err >> log/bench.jsonl; say "bench $*"; }
 peer() { timeout 120 python3 "$@" 2>> log/bench.err >> log/bench.jsonl; say "peer $*"; }
 # A data set has come when it can be read: once, since what was decoded is kept.
-decoded() { until ./subdeq data show "$1" --data-dir data > "log/$1.txt" 2>&1; do sleep 1; done; say "decoded $1"; touch "have-$1"; }
+decoded() {
+  until ./subdeq data show "$1" --data-dir data > "log/$1.txt" 2>&1; do
+    [ "$(now)" -lt "$2" ] || return
+    sleep 1
+  done
+  say "decoded $1"
+}
 go() {
-  local end=$1 case right=yes
+  local end=$1 case set right=yes
   cd "$lent" || exit 1
   export SUBDEQ_CACHE=$lent/cache
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader >> log/go.txt
-  decoded svhn & decoded cifar10 &
+  for set in mnist cifar10 svhn; do decoded $set "$end" & done
   timeout 300 ./engine cuda > log/engine.txt 2>&1 || right=no
   say "the engine's tests: $right"
   [ ! -x tune ] || { timeout 60 ./tune > log/tune.txt 2>&1; say tune; }
@@ -70,7 +76,7 @@ go() {
   peer torch_peer.py bench --case cifar-conv --variant faithful --repeats 50
   timeout 300 ./subdeq devices --check > log/check.txt 2>&1
   say "devices --check: rc $?"
-  until [ -f have-svhn ] && [ -f have-cifar10 ]; do sleep 1; done
+  wait
   SUBDEQ=$lent/subdeq timeout 300 bench/resume-bits.sh cuda --data cifar10 --epochs 2 --data-dir "$lent/data" > log/resume.txt 2>&1
   say "killed and resumed: $(tail -n 1 log/resume.txt)"
   if [ $right = yes ] && [ $((end - $(now))) -gt 60 ]; then

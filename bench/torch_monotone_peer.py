@@ -59,8 +59,7 @@ class Monotone(nn.Module):
     def forward(self, x):
         y, w, t = self.inject(x), self.weight(), self.step
         with torch.no_grad():
-            eye = torch.eye(w.shape[1], device=w.device, dtype=w.dtype)
-            resolvent = torch.linalg.inv((1 + t) * eye - t * w)
+            resolvent = torch.linalg.inv((1 + t) * eye_like(w) - t * w)
             z, self.forward_iters = self.split(resolvent, torch.relu, y)
         z = torch.relu(self.times(w, z) + y)
         if torch.is_grad_enabled():
@@ -109,7 +108,7 @@ class Shifted(Monotone):
             moved = symmetric + torch.linalg.matrix_norm(symmetric, 1).max() * eye_like(symmetric)
             z = self.vectors if self.vectors is not None else torch.randn_like(symmetric[:, :, :1])
             for _ in range(4):
-                z = nn.functional.normalize(moved @ z, dim=1)
+                z = F.normalize(moved @ z, dim=1)
             self.vectors = z
         return (z.mH @ symmetric @ z).real.max()
 

@@ -1054,12 +1054,10 @@ fn halves_of_steps_are_not_lost() {
     let Some(gpu) = gpu("halves of steps") else { return };
     let mut failures = Failures::default();
     let t = 1.41;
+    let part_of = |iteration: usize| if iteration % 8 == 6 { 0.5 } else { 1.0 };
     // Of one unit with `c = 2 / (1 + t (1 - w)) - 1`, from `k`: the state after some iterations.
     let state = |c: f64, k: f64, reflected: &dyn Fn(f64) -> f64, iterations: usize| {
-        (1..=iterations).fold(k, |g, iteration| {
-            let part = if iteration % 8 == 6 { 0.5 } else { 1.0 };
-            g + part * (c * reflected(g) + k - g)
-        })
+        (1..=iterations).fold(k, |g, iteration| g + part_of(iteration) * (c * reflected(g) + k - g))
     };
     for (channels, side) in [(16, 28), (16, 32), (6, 8), (96, 8)] {
         let padding = Padding::Circular;
@@ -1076,11 +1074,10 @@ fn halves_of_steps_are_not_lost() {
             };
             let (before, now) = (after(iterations - 1), after(iterations));
             let z: Vec<f64> = now.iter().map(|g| g.max(0.0)).collect();
-            let part = if iterations % 8 == 6 { 0.5 } else { 1.0 };
             let residual_of = |sample: usize| {
                 let own = sample * operator.state_len()..(sample + 1) * operator.state_len();
                 let norm = |of: &mut dyn Iterator<Item = f64>| of.map(|x| x * x).sum::<f64>().sqrt();
-                let gap = norm(&mut own.clone().map(|i| (now[i] - before[i]) / part));
+                let gap = norm(&mut own.clone().map(|i| (now[i] - before[i]) / part_of(iterations)));
                 gap / norm(&mut own.map(|i| now[i]))
             };
             if let Some((found, reports)) = failures.value(what, solved(gpu, &problem, &solver, &rule, start))
