@@ -18,3 +18,6 @@ mod solve;
 mod stopped;
 mod train;
 mod words;
+
+#[path = "../../../../tests/skipped.rs"]
+mod skipped;

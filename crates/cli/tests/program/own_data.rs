@@ -7,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::skipped::skipped;
+
 const PAGE: &str = include_str!("../../../../docs/your-own-data.md");
 
 fn subdeq(folder: &Path, args: &[&str]) -> Output {
@@ -69,7 +71,7 @@ fn every_example_of_the_page_runs_and_has_at_most_ten_lines() {
     // Where numpy is, what the page says about it makes a data set.
     let numpy = Command::new("python3").args(["-c", "import numpy"]).output();
     if !numpy.is_ok_and(|output| output.status.success()) {
-        println!("skipped: the example in numpy (there is none)");
+        skipped("the example in numpy (there is none)");
         return;
     }
     for example in blocks(PAGE, "python") {

@@ -15,6 +15,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::killed::{completed, metrics};
 use crate::reproduce::write_mnist;
+use crate::skipped::skipped;
 
 /// Longer than anything here takes, even on a busy machine: who waits that long hangs.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -26,7 +27,7 @@ pub fn program(test: &str) -> Option<PathBuf> {
         None => cfg!(feature = "mpi").then(|| PathBuf::from(env!("CARGO_BIN_EXE_subdeq"))),
     };
     if program.is_none() {
-        println!("skipped: {test} (SUBDEQ_MPI_PROGRAM names no program with the feature mpi)");
+        skipped(format!("{test} (SUBDEQ_MPI_PROGRAM names no program with the feature mpi)"));
     }
     program
 }

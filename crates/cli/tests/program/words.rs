@@ -72,7 +72,7 @@ fn colour_is_for_terminals_and_for_those_who_insist() {
 #[cfg(target_os = "linux")]
 fn in_a_terminal_there_is_colour_and_nothing_is_wider_than_it() {
     if !Command::new("script").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        println!("skipped: a terminal (there is no `script`)");
+        crate::skipped::skipped("a terminal (there is no `script`)");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

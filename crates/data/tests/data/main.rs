@@ -10,11 +10,15 @@ mod limited;
 #[path = "../../fuzz/mutate.rs"]
 mod mutate;
 
+#[path = "../../../../tests/skipped.rs"]
+mod skipped;
+
 mod fetch;
 mod fuzz_datasets;
 mod fuzz_smoke;
 mod large_graph;
 mod lying_files;
 mod own_graphs;
+mod real;
 mod real_graphs;
 mod real_images;

@@ -1,18 +1,9 @@
 //! The real graphs, where they are there: `SUBDEQ_DATA`, or `../shared/data` beside the workspace.
 
-use std::path::{Path, PathBuf};
-
 use subdeq_data::graph::{GraphDataset, GraphSplitRule, Hypergraph, Multiplicity};
 
-fn data(test: &str, name: &str) -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let root = std::env::var_os("SUBDEQ_DATA").map_or(beside, PathBuf::from);
-    if root.join(name).is_dir() {
-        return Some(root);
-    }
-    println!("skipped: {test}: no data at {}", root.join(name).display());
-    None
-}
+use crate::real::data;
+use crate::skipped::skipped;
 
 /// Name, nodes, hyperedges, covered nodes, features, non-zeros, classes, labelled nodes of a given split.
 const TABLE: [(&str, [usize; 7]); 5] = [
@@ -121,7 +112,7 @@ fn planetoid_pubmed_agrees_with_the_npz() {
     let Some(root) = data(name, "planetoid") else { return };
     let rows = root.join("graphs/pubmed/planetoid-row.txt");
     let Ok(rows) = std::fs::read_to_string(&rows) else {
-        println!("skipped: {name}: no data at {}", rows.display());
+        skipped(format!("{name}: no data at {}", rows.display()));
         return;
     };
     let raw = GraphDataset::load("planetoid-pubmed", Some(&root)).unwrap();

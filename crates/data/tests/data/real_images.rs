@@ -1,6 +1,6 @@
 //! The real data sets, where they are there: `SUBDEQ_DATA`, or `../shared/data` beside the workspace.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 use subdeq_data::checksum::Checksum;
@@ -9,16 +9,8 @@ use subdeq_data::jxl_sheet::Sheet;
 use subdeq_data::split::SplitRule;
 use subdeq_data::standardise::Standardisation;
 
-/// The data folder if it has `name`; otherwise says which test is skipped.
-fn data(test: &str, name: &str) -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let root = std::env::var_os("SUBDEQ_DATA").map_or(beside, PathBuf::from);
-    if root.join(name).is_dir() {
-        return Some(root);
-    }
-    println!("skipped: {test}: no data at {}", root.join(name).display());
-    None
-}
+use crate::real::data;
+use crate::skipped::skipped;
 
 fn close(found: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(found.len(), expected.len());
@@ -68,7 +60,7 @@ fn a_cifar_sheet_is_the_original_batch() {
     let Some(expected) =
         unpacked_sha256(&root, "cifar-10-batches-bin/test_batch.bin").filter(|_| sheet.exists())
     else {
-        println!("skipped: {name}: no data at {}", sheet.display());
+        skipped(format!("{name}: no data at {}", sheet.display()));
         return;
     };
     let labels = std::fs::read(root.join("cifar10/test_labels.u8")).unwrap();
@@ -89,7 +81,7 @@ fn an_svhn_sheet_and_all_labels() {
     let Some(root) = data(name, "svhn") else { return };
     let sheet = root.join("svhn/train_7.jxl");
     if !sheet.exists() {
-        println!("skipped: {name}: no data at {}", sheet.display());
+        skipped(format!("{name}: no data at {}", sheet.display()));
         return;
     }
     let mut images = Vec::new();

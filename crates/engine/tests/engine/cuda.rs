@@ -6,6 +6,7 @@ mod onchip;
 use std::sync::OnceLock;
 
 use crate::common::*;
+use crate::skipped::skipped;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use subdeq_engine::network::{Adam, ConvShape, LinearShape, NormPoolShape, NormState, Rows, Scaling, Update};
@@ -25,7 +26,7 @@ fn gpu(test: &str) -> Option<&'static Cuda> {
         (!Cuda::available().is_empty()).then(|| Cuda::new(0).unwrap())
     });
     if found.is_none() {
-        println!("skipped: {test} (no GPU)");
+        skipped(format!("{test} (no GPU)"));
     }
     found.as_ref()
 }

@@ -9,3 +9,6 @@ mod independence;
 mod ode;
 mod parts;
 mod refusals;
+
+#[path = "../../../../tests/skipped.rs"]
+mod skipped;

@@ -26,3 +26,5 @@ mod limited;
 #[cfg(target_os = "linux")]
 #[path = "../../fuzz/model_files.rs"]
 mod model_files;
+#[path = "../../../../tests/skipped.rs"]
+mod skipped;

@@ -4,6 +4,7 @@
 use crate::common::{cpu, random, rng};
 use crate::devices::config;
 use crate::recipe::trained;
+use crate::skipped::skipped;
 use subdeq::model::{BlockSpec, Classifier, ClassifierSpec, CoreSpec, NetworkCertificate};
 use subdeq::train::{Images, ModelNote, Parts, TensorFile, TrainConfig, load_model, save_model};
 use subdeq::{Adam, Adjoint, Cpu, Cuda, Layout, Stopping};
@@ -244,7 +245,7 @@ fn radii_of_networks_hold() {
 #[test]
 fn a_gpu_trains_networks() {
     if Cuda::available().is_empty() {
-        println!("skipped: a_gpu_trains_networks (no GPU)");
+        skipped("a_gpu_trains_networks (no GPU)");
         return;
     }
     for (layout, pooled) in [(Layout::Dense, false), (Layout::Conv, false), (Layout::Conv, true)] {

@@ -14,7 +14,7 @@ fn shapes(test: &str) -> Vec<(Operator, usize)> {
     if gpu.compute_capability() == (9, 0) {
         shapes.extend([(conv(16, 28), 256), (conv(32, 28), 128), (conv(48, 32), 128), (conv(64, 64), 64)]);
     } else {
-        println!("skipped: convolutions of {test} (needs compute capability 9.0)");
+        skipped(format!("convolutions of {test} (needs compute capability 9.0)"));
     }
     shapes
 }
